@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan.h"
+
+#include <string.h>
+
+#include "check.h"
+
+#define INSERTION_MAX  32U                /* pairs; above it radix passes are cheaper */
+#define DIGIT_BITS_MAX 11U                /* 8 KiB of counters per radix pass, on the stack */
+#define NEXT_PAIR      ((1ULL << 32) + 1) /* both blocks one further */
+
+enum order_kind {
+	ORDER_FORWARD = 0,  /* the caller's own */
+	ORDER_BACKWARD = 1, /* the caller's, from its end */
+	ORDER_SORTED = 2,   /* order.pair from `first` on */
+};
+
+/* A pair is destination block << 32 | source block: sorting pairs sorts destinations. */
+struct order {
+	uint32_t kind; /* enum order_kind */
+	uint32_t first;
+	uint64_t pair[]; /* 2 x count; unused unless sorted */
+};
+
+struct lists {
+	const uint64_t *dst;
+	const uint64_t *src;
+	uint32_t count;
+};
+
+static struct lists
+lists_of(const struct kvp_pairing *pairing)
+{
+	if (pairing->is_push)
+		return (struct lists){pairing->remote_blocks, pairing->local_blocks,
+				      pairing->count};
+	return (struct lists){pairing->local_blocks, pairing->remote_blocks, pairing->count};
+}
+
+/* The pair at place `i` of the ascending order. */
+static inline uint64_t
+pair_at(const struct order *order, const struct lists *lists, uint32_t i)
+{
+	if (order->kind == ORDER_SORTED)
+		return order->pair[order->first + i];
+	if (order->kind == ORDER_BACKWARD)
+		i = lists->count - 1 - i;
+	return lists->dst[i] << 32 | lists->src[i];
+}
+
+static enum order_kind
+order_found(const uint64_t *dst, uint32_t count)
+{
+	uint32_t i = 1;
+
+	while (i < count && dst[i] > dst[i - 1])
+		i++;
+	if (i == count)
+		return ORDER_FORWARD;
+	if (i > 1)
+		return ORDER_SORTED;
+	while (i < count && dst[i] < dst[i - 1])
+		i++;
+	return i == count ? ORDER_BACKWARD : ORDER_SORTED;
+}
+
+static void
+sort_by_insertion(uint64_t *pair, uint32_t count)
+{
+	for (uint32_t i = 1; i < count; i++) {
+		uint64_t key = pair[i];
+		uint32_t hole = i;
+
+		while (hole > 0 && pair[hole - 1] > key) {
+			pair[hole] = pair[hole - 1];
+			hole--;
+		}
+		pair[hole] = key;
+	}
+}
+
+/* Bits that hold `value`, at least 1. */
+static uint32_t
+bits_of(uint32_t value)
+{
+	return 32 - (uint32_t)__builtin_clz(value | 1);
+}
+
+static inline uint32_t
+digit_of(uint64_t pair, uint32_t least, uint32_t shift)
+{
+	return ((uint32_t)(pair >> 32) - least) >> shift;
+}
+
+/* One stable pass over the digit `shift`, `bits` of destination - least. */
+static void
+radix_pass(const uint64_t *from, uint64_t *to, uint32_t count, uint32_t least, uint32_t shift,
+	   uint32_t bits)
+{
+	uint32_t place[1U << DIGIT_BITS_MAX];
+	uint32_t digits = 1U << bits, next = 0;
+
+	memset(place, 0, digits * sizeof(place[0]));
+	for (uint32_t i = 0; i < count; i++)
+		place[digit_of(from[i], least, shift) & (digits - 1)]++;
+	for (uint32_t digit = 0; digit < digits; digit++) {
+		uint32_t here = place[digit];
+
+		place[digit] = next;
+		next += here;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		to[place[digit_of(from[i], least, shift) & (digits - 1)]++] = from[i];
+}
+
+/*
+ * Sort pair[0..count) by destination with pair[count..2*count) as the other buffer; returns where
+ * the result starts. Only the bits in which destinations differ are looked at, in passes of equal
+ * width whose counters do not outnumber the pairs by much.
+ */
+static uint32_t
+sort_by_radix(uint64_t *pair, uint32_t count)
+{
+	uint32_t least = UINT32_MAX, most = 0, at = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t dst = (uint32_t)(pair[i] >> 32);
+
+		least = dst < least ? dst : least;
+		most = dst > most ? dst : most;
+	}
+
+	uint32_t range_bits = bits_of(most - least);
+	uint32_t widest = bits_of(count) < DIGIT_BITS_MAX ? bits_of(count) : DIGIT_BITS_MAX;
+	uint32_t passes = (range_bits + widest - 1) / widest;
+	uint32_t bits = (range_bits + passes - 1) / passes;
+
+	for (uint32_t pass = 0; pass < passes; pass++) {
+		radix_pass(pair + at, pair + (count - at), count, least, pass * bits, bits);
+		at = count - at;
+	}
+	return at;
+}
+
+static void
+order_make(struct order *order, const struct lists *lists)
+{
+	order->kind = order_found(lists->dst, lists->count);
+	order->first = 0;
+	if (order->kind != ORDER_SORTED)
+		return;
+	for (uint32_t i = 0; i < lists->count; i++)
+		order->pair[i] = lists->dst[i] << 32 | lists->src[i];
+	if (lists->count <= INSERTION_MAX)
+		sort_by_insertion(order->pair, lists->count);
+	else
+		order->first = sort_by_radix(order->pair, lists->count);
+}
+
+static KVP_COLD kvp_status
+fail_twice(const struct lists *lists, uint64_t block, struct kvp_error *err)
+{
+	uint32_t at[2] = {0, 0};
+
+	for (uint32_t i = 0, found = 0; i < lists->count && found < 2; i++) {
+		if (lists->dst[i] == block)
+			at[found++] = i;
+	}
+	return kvp_fail(err, KVP_PARAM_INVALID,
+			"dst_blocks[%u] and dst_blocks[%u] are both %llu; "
+			"a block can be a destination only once",
+			at[0], at[1], (unsigned long long)block);
+}
+
+/* Count runs; a destination that comes twice is next to itself in this order. */
+static kvp_status
+runs_count(const struct order *order, const struct lists *lists, uint32_t *runs_out,
+	   struct kvp_error *err)
+{
+	uint64_t before = pair_at(order, lists, 0);
+	uint32_t runs = 1;
+
+	for (uint32_t i = 1; i < lists->count; i++) {
+		uint64_t pair = pair_at(order, lists, i);
+
+		if (KVP_UNLIKELY(pair >> 32 == before >> 32))
+			return fail_twice(lists, pair >> 32, err);
+		runs += pair != before + NEXT_PAIR;
+		before = pair;
+	}
+	*runs_out = runs;
+	return KVP_SUCCESS;
+}
+
+/*
+ * Does b's block follow a's in every slot? Must stay as narrow as in layout.c: the receiver holds
+ * what arrives against its own spans.
+ */
+static bool
+touches(const struct kvp_tensor *a, const struct kvp_tensor *b)
+{
+	return (uintptr_t)b->base == (uintptr_t)a->base + a->block_bytes &&
+	       b->block_stride == a->block_stride && b->num_blocks == a->num_blocks;
+}
+
+/* The group that starts at tensor `first` of the pairing. */
+static struct kvp_group
+group_at(const struct kvp_pairing *pairing, uint32_t first)
+{
+	const struct kvp_tensor *local = pairing->local, *remote = pairing->remote;
+	uint32_t last = first;
+	uint64_t bytes = local[first].block_bytes;
+
+	while (last + 1 < pairing->tensors && touches(&local[last], &local[last + 1]) &&
+	       touches(&remote[last], &remote[last + 1])) {
+		last++;
+		bytes += local[last].block_bytes;
+	}
+	return (struct kvp_group){
+		.local_base = (uintptr_t)local[first].base,
+		.local_stride = local[first].block_stride,
+		.remote_stride = remote[first].block_stride,
+		.block_bytes = bytes,
+		.remote_tensor = pairing->remote_tensor + first,
+		.tensors = last - first + 1,
+		.is_dense =
+			bytes == local[first].block_stride && bytes == remote[first].block_stride,
+	};
+}
+
+size_t
+kvp_plan_scratch_bytes(uint32_t count)
+{
+	return sizeof(struct order) + 2 * sizeof(uint64_t) * (size_t)count;
+}
+
+kvp_status
+kvp_plan_prepare(const struct kvp_pairing *pairing, void *scratch, struct kvp_plan *plan,
+		 struct kvp_error *err)
+{
+	struct kvp_plan sum = {.blocks = pairing->count};
+	struct lists lists = lists_of(pairing);
+	struct order *order = scratch;
+	uint64_t slot_bytes = 0;
+	kvp_status status;
+
+	KVP_ASSERT(pairing->count >= 1);
+	KVP_ASSERT(pairing->tensors >= 1);
+	KVP_ASSERT((uintptr_t)scratch % 8 == 0);
+
+	order_make(order, &lists);
+	status = runs_count(order, &lists, &sum.runs, err);
+	if (status != KVP_SUCCESS)
+		return status;
+
+	for (uint32_t first = 0; first < pairing->tensors;) {
+		struct kvp_group group = group_at(pairing, first);
+
+		if (__builtin_add_overflow(slot_bytes, group.block_bytes, &slot_bytes))
+			return kvp_fail(err, KVP_PARAM_INVALID,
+					"one block of %u tensors is more than 2^64 bytes",
+					pairing->tensors);
+		first += group.tensors;
+		sum.groups++;
+		sum.extents += group.is_dense ? sum.runs : sum.blocks;
+	}
+	if (__builtin_mul_overflow(slot_bytes, sum.blocks, &sum.bytes))
+		return kvp_fail(err, KVP_PARAM_INVALID,
+				"%u blocks of %llu bytes over %u tensors are more than 2^64 bytes",
+				sum.blocks, (unsigned long long)slot_bytes, pairing->tensors);
+	sum.pieces = (uint64_t)sum.blocks * pairing->tensors;
+	sum.is_sorted = order->kind == ORDER_SORTED;
+	*plan = sum;
+	return KVP_SUCCESS;
+}
+
+size_t
+kvp_plan_bytes(const struct kvp_plan *plan)
+{
+	return plan->groups * sizeof(struct kvp_group) + plan->runs * sizeof(struct kvp_run);
+}
+
+void
+kvp_plan_fill(const struct kvp_pairing *pairing, const void *scratch, void *memory,
+	      struct kvp_plan *plan)
+{
+	const struct order *order = scratch;
+	struct lists lists = lists_of(pairing);
+	struct kvp_group *group = memory;
+	struct kvp_run *run = (struct kvp_run *)(void *)(group + plan->groups);
+	uint64_t before = pair_at(order, &lists, 0);
+	uint32_t runs = 0;
+
+	KVP_ASSERT((uintptr_t)memory % 8 == 0);
+	plan->group = group;
+	plan->run = run;
+	for (uint32_t first = 0; first < pairing->tensors; first += group++->tensors)
+		*group = group_at(pairing, first);
+	KVP_CHECK(group == plan->group + plan->groups); /* else the runs are overwritten */
+
+	for (uint32_t i = 0; i < lists.count; i++) {
+		uint64_t pair = pair_at(order, &lists, i);
+
+		KVP_ASSERT(i == 0 || pair >> 32 > before >> 32);
+		if (i == 0 || pair != before + NEXT_PAIR) {
+			uint32_t dst = (uint32_t)(pair >> 32), src = (uint32_t)pair;
+
+			KVP_CHECK(runs < plan->runs);
+			run[runs++] = (struct kvp_run){
+				.local = pairing->is_push ? src : dst,
+				.remote = pairing->is_push ? dst : src,
+				.ordinal = i,
+			};
+		}
+		run[runs - 1].count = i + 1 - run[runs - 1].ordinal;
+		before = pair;
+	}
+	KVP_CHECK(runs == plan->runs);
+}
+
+/* Piece boundaries of a plan in ascending order of position. */
+struct boundary {
+	uint32_t group;
+	uint64_t start; /* position of the group's first byte */
+};
+
+/* The piece boundary nearest to `target` that lies in [at_least, plan->bytes]. */
+static uint64_t
+boundary_near(const struct kvp_plan *plan, struct boundary *at, uint64_t target, uint64_t at_least)
+{
+	uint64_t group_bytes = plan->blocks * plan->group[at->group].block_bytes;
+
+	if (target < at_least)
+		target = at_least;
+	while (target - at->start > group_bytes) {
+		at->start += group_bytes;
+		at->group++;
+		group_bytes = plan->blocks * plan->group[at->group].block_bytes;
+	}
+
+	uint64_t slot = plan->group[at->group].block_bytes;
+	uint64_t below = at->start + (target - at->start) / slot * slot;
+
+	if (below == target || (target - below <= slot / 2 && below >= at_least))
+		return below;
+	return below + slot;
+}
+
+uint32_t
+kvp_plan_split(const struct kvp_plan *plan, uint32_t parts_max, uint64_t bytes_min,
+	       uint64_t *first_byte)
+{
+	struct boundary at = {0, 0};
+	uint64_t begin = 0;
+	uint32_t parts = 0;
+
+	KVP_ASSERT(parts_max >= 1);
+	if (bytes_min == 0)
+		bytes_min = 1;
+	if (plan->bytes / bytes_min < parts_max)
+		parts_max = (uint32_t)(plan->bytes / bytes_min);
+
+	first_byte[parts++] = 0;
+	while (parts < parts_max) {
+		uint64_t left = plan->bytes - begin;
+
+		if (left / 2 < bytes_min)
+			break;
+
+		uint64_t cut = boundary_near(plan, &at, begin + left / (parts_max - parts + 1),
+					     begin + bytes_min);
+
+		if (plan->bytes - cut < bytes_min)
+			break;
+		first_byte[parts++] = cut;
+		begin = cut;
+	}
+	first_byte[parts] = plan->bytes;
+	return parts;
+}

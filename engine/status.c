@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
+#include <kvpush/status.h>
+
+static const struct {
+	kvp_status status;
+	const char *name;
+} names[] = {
+	{KVP_SUCCESS, "SUCCESS"},
+	{KVP_FAILED, "FAILED"},
+	{KVP_WAIT_PROC_TIMEOUT, "WAIT_PROC_TIMEOUT"},
+	{KVP_CACHE_NOT_EXIST, "CACHE_NOT_EXIST"},
+	{KVP_PARAM_INVALID, "PARAM_INVALID"},
+	{KVP_NOT_YET_LINK, "NOT_YET_LINK"},
+	{KVP_ALREADY_LINK, "ALREADY_LINK"},
+	{KVP_LINK_FAILED, "LINK_FAILED"},
+	{KVP_UNLINK_FAILED, "UNLINK_FAILED"},
+	{KVP_NOTIFY_UNLINK_FAILED, "NOTIFY_UNLINK_FAILED"},
+	{KVP_CLUSTER_NUM_EXCEED, "CLUSTER_NUM_EXCEED"},
+	{KVP_PROCESSING_LINK, "PROCESSING_LINK"},
+	{KVP_DEVICE_OUT_OF_MEMORY, "DEVICE_OUT_OF_MEMORY"},
+	{KVP_EXIST_LINK, "EXIST_LINK"},
+	{KVP_FEATURE_NOT_ENABLED, "FEATURE_NOT_ENABLED"},
+	{KVP_TIMEOUT, "TIMEOUT"},
+	{KVP_LINK_BUSY, "LINK_BUSY"},
+	{KVP_OUT_OF_MEMORY, "OUT_OF_MEMORY"},
+	{KVP_IN_PROGRESS, "IN_PROGRESS"},
+	{KVP_NO_EVENT, "NO_EVENT"},
+	{KVP_CANCELLED, "CANCELLED"},
+	{KVP_PEER_LOST, "PEER_LOST"},
+	{KVP_PEER_RESTARTED, "PEER_RESTARTED"},
+	{KVP_NO_CREDIT, "NO_CREDIT"},
+	{KVP_PROTOCOL, "PROTOCOL"},
+	{KVP_ADDRESS, "ADDRESS"},
+	{KVP_NO_TRANSPORT, "NO_TRANSPORT"},
+	{KVP_NO_RESOURCE, "NO_RESOURCE"},
+	{KVP_QUEUE_FULL, "QUEUE_FULL"},
+};
+
+const char *
+kvp_status_name(kvp_status status)
+{
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (names[i].status == status)
+			return names[i].name;
+	}
+	return "UNKNOWN";
+}
