@@ -19,6 +19,7 @@
 
 #define SCRATCH_PAIRS 512U         /* block pairs planned without allocating */
 #define HOT_BYTES     (256U << 10) /* transfers up to this stay in the caches: cached copies */
+#define KEPT_BYTES    4096U        /* memory of a transfer with a small plan */
 #define SPINS         1500U /* polls of a waiter before it sleeps: a small push is done by then */
 
 /* A push or a pull, in one form. */
@@ -35,6 +36,66 @@ struct job {
 	struct kvp_cache *local;
 	struct kvp_remote *remote;
 };
+
+/*
+ * A thread's last transfer with a small plan is kept for its next one. Its cache
+ * lines are where the lane left them, in the other core: fetching them one store
+ * after the other is a quarter of a small push, so they are asked for together,
+ * while the request is being checked.
+ */
+static pthread_key_t kept_memory;
+static bool can_keep;
+
+__attribute__((constructor)) static void
+make_key(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) /* which is to see each transfer come and go */
+	can_keep = pthread_key_create(&kept_memory, free) == 0;
+#endif
+}
+
+static void
+fetch_kept(void)
+{
+	char *kept = can_keep ? pthread_getspecific(kept_memory) : NULL;
+
+	if (kept == NULL)
+		return;
+	/* What the lane reads and writes of a transfer with one part and one run. */
+	for (size_t at = 0; at < offsetof(struct kvp_transfer, notify_payload);
+	     at += KVP_CACHE_LINE)
+		__builtin_prefetch(kept + at, 1);
+	for (size_t at = offsetof(struct kvp_transfer, word);
+	     at < offsetof(struct kvp_transfer, part[1]); at += KVP_CACHE_LINE)
+		__builtin_prefetch(kept + at, 1);
+	__builtin_prefetch(kept + sizeof(struct kvp_transfer), 1);
+	__builtin_prefetch(kept + sizeof(struct kvp_transfer) + KVP_CACHE_LINE, 1);
+}
+
+/* At least `bytes`; *room_out of them, which free_transfer wants to know. */
+static struct kvp_transfer *
+allocate_transfer(size_t bytes, size_t *room_out)
+{
+	struct kvp_transfer *kept = NULL;
+
+	if (bytes <= KEPT_BYTES && can_keep)
+		kept = pthread_getspecific(kept_memory);
+	*room_out = bytes <= KEPT_BYTES
+			    ? KEPT_BYTES
+			    : (bytes + KVP_SHARE_SPAN - 1) / KVP_SHARE_SPAN * KVP_SHARE_SPAN;
+	if (kept == NULL)
+		return aligned_alloc(KVP_SHARE_SPAN, *room_out);
+	(void)pthread_setspecific(kept_memory, NULL);
+	return kept;
+}
+
+static void
+free_transfer(struct kvp_transfer *transfer)
+{
+	if (transfer->room != KEPT_BYTES || !can_keep || pthread_getspecific(kept_memory) != NULL ||
+	    pthread_setspecific(kept_memory, transfer) != 0)
+		free(transfer);
+}
 
 static kvp_status
 check_notify(const struct kvp_notify *notify, struct kvp_error *err)
@@ -298,15 +359,14 @@ plan_and_submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer 
 	status = kvp_plan_prepare(&pairing, scratch, &plan, err);
 	if (status != KVP_SUCCESS)
 		goto free_scratch;
-	bytes = sizeof(*transfer) + kvp_plan_bytes(&plan);
-	bytes = (bytes + KVP_SHARE_SPAN - 1) / KVP_SHARE_SPAN * KVP_SHARE_SPAN;
-	transfer = aligned_alloc(KVP_SHARE_SPAN, bytes);
+	transfer = allocate_transfer(sizeof(*transfer) + kvp_plan_bytes(&plan), &bytes);
 	if (transfer == NULL) {
 		status = kvp_fail(err, KVP_OUT_OF_MEMORY, "no memory for a transfer of %u runs",
 				  plan.runs);
 		goto free_scratch;
 	}
 	fill_transfer(engine, job, transfer);
+	transfer->room = bytes;
 	transfer->plan = plan;
 	kvp_plan_fill(&pairing, scratch, transfer + 1, &transfer->plan);
 	transfer->is_hot = plan.bytes <= HOT_BYTES;
@@ -325,8 +385,10 @@ submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfe
 {
 	struct kvp_error *err = kvp_error_here();
 	uint32_t timeout_ms = job->timeout_ms != 0 ? job->timeout_ms : engine->config.timeout_ms;
-	kvp_status status = check_notify(job->notify, err);
+	kvp_status status;
 
+	fetch_kept();
+	status = check_notify(job->notify, err);
 	if (status != KVP_SUCCESS)
 		return status;
 	status = kvp_request_check(&job->request, err);
@@ -545,7 +607,7 @@ kvp_transfer_free(struct kvp_transfer *transfer)
 		(void)kvp_transfer_wait(transfer, UINT32_MAX);
 		*kvp_error_here() = kept; /* freeing reports nothing */
 	}
-	free(transfer);
+	free_transfer(transfer);
 }
 
 kvp_status

@@ -71,6 +71,7 @@ struct kvp_transfer {
 	uint64_t deadline_ns; /* CLOCK_MONOTONIC */
 	uint64_t plan_ns;
 	struct kvp_plan plan;  /* memory behind it belongs to the transfer's allocation */
+	size_t room;           /* bytes of the allocation */
 	struct kvp_view *view; /* the path's handle of the remote cache */
 	int64_t local_cache;
 	int64_t remote_cache;
