@@ -83,6 +83,19 @@ live_remove(struct kvp_engine *engine)
 }
 
 static kvp_status
+unknown_transport(const char *name, struct kvp_error *err)
+{
+	char known[KVP_TRANSPORTS * (KVP_NAME_MAX + 2)] = "";
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < KVP_TRANSPORTS && used < sizeof(known); i++)
+		used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
+					 i > 0 ? ", " : "", kvp_transports[i]->name);
+	return kvp_fail(err, KVP_PARAM_INVALID, "transports: '%s' is not one of this build: %s",
+			name, known);
+}
+
+static kvp_status
 choose_transports(struct kvp_engine *engine, struct kvp_error *err)
 {
 	char names[4][KVP_NAME_MAX];
@@ -92,9 +105,7 @@ choose_transports(struct kvp_engine *engine, struct kvp_error *err)
 		const struct kvp_transport *transport = kvp_transport_find(names[i], NULL);
 
 		if (transport == NULL)
-			return kvp_fail(err, KVP_PARAM_INVALID,
-					"transports: '%s' is not one of this build (shm, tcp)",
-					names[i]);
+			return unknown_transport(names[i], err);
 		engine->transport[engine->transports++] = transport;
 	}
 	return KVP_SUCCESS;
