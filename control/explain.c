@@ -6,14 +6,11 @@
 
 #include <kvpush/plan.h>
 
-#include "cursor.h"
+#include "gather.h"
 #include "layout.h"
 #include "plan.h"
 #include "report.h"
 #include "request.h"
-
-#define REQUEST_BYTES_DEFAULT (1ULL << 20)
-#define EXTENTS_AT_ONCE       64U
 
 /* A line that grows clause by clause. */
 struct line {
@@ -57,7 +54,7 @@ query_pair(const struct kvp_plan_query *query, struct kvp_pairing *pairing_out,
 	   struct kvp_error *err)
 {
 	const struct kvp_request request = {
-		.is_push = true,
+		.is_push = query->is_pull == 0,
 		.src_blocks = query->src_blocks,
 		.dst_blocks = query->dst_blocks,
 		.count = query->count,
@@ -78,59 +75,23 @@ query_pair(const struct kvp_plan_query *query, struct kvp_pairing *pairing_out,
 	return status;
 }
 
-/*
- * How often a transport calls kvp_cursor_next with these limits until the end. A long extent is
- * divided here instead of cut by the cursor, so that tiny limits cost nothing.
- */
-static uint64_t
-requests_count(const struct kvp_plan *plan, uint64_t bytes_max, uint32_t pieces_max)
-{
-	struct kvp_extent extent[EXTENTS_AT_ONCE];
-	struct kvp_cursor cursor;
-	uint64_t requests = 0, bytes = 0; /* finished ones; in the open one */
-	uint32_t pieces = 0, count;       /* in the open one */
-
-	kvp_cursor_init(&cursor, plan, 0, plan->bytes);
-	while ((count = kvp_cursor_next(&cursor, EXTENTS_AT_ONCE, UINT64_MAX, extent)) > 0) {
-		for (uint32_t i = 0; i < count; i++) {
-			uint64_t rest = extent[i].bytes;
-
-			if (pieces == pieces_max) {
-				requests++;
-				pieces = 0;
-				bytes = 0;
-			}
-			if (rest >= bytes_max - bytes) {
-				rest -= bytes_max - bytes;
-				requests += 1 + rest / bytes_max;
-				rest %= bytes_max;
-				bytes = 0;
-				pieces = 0;
-			}
-			bytes += rest;
-			pieces += rest > 0;
-		}
-	}
-	return requests + (pieces > 0);
-}
-
 /* Why are there several runs of blocks? */
 static void
-why_runs(const struct kvp_plan *plan, struct line *line)
+why_runs(const struct kvp_plan *plan, bool is_push, struct line *line)
 {
-	uint32_t src_only = 0, dst_only = 0, both = 0;
+	uint32_t local = 0, remote = 0, both = 0;
 
 	for (uint32_t i = 1; i < plan->runs; i++) {
 		const struct kvp_run *before = &plan->run[i - 1], *run = &plan->run[i];
-		bool src_touch = run->local == (uint64_t)before->local + before->count;
-		bool dst_touch = run->remote == (uint64_t)before->remote + before->count;
+		bool local_touch = run->local == (uint64_t)before->local + before->count;
+		bool remote_touch = run->remote == (uint64_t)before->remote + before->count;
 
-		src_only += !src_touch && dst_touch;
-		dst_only += src_touch && !dst_touch;
-		both += !src_touch && !dst_touch;
+		local += !local_touch && remote_touch;
+		remote += local_touch && !remote_touch;
+		both += !local_touch && !remote_touch;
 	}
 	line_add(line, "%u blocks are %u runs: gaps on src %u, on dst %u, on both %u", plan->blocks,
-		 plan->runs, src_only, dst_only, both);
+		 plan->runs, is_push ? local : remote, is_push ? remote : local, both);
 }
 
 static const char *
@@ -143,19 +104,20 @@ side_name(bool is_src, bool is_dst)
 
 /* Do blocks of a run not touch, because a slot is smaller than a stride? */
 static void
-why_strides(const struct kvp_plan *plan, struct line *line)
+why_strides(const struct kvp_plan *plan, bool is_push, struct line *line)
 {
 	for (uint32_t i = 0; i < plan->groups; i++) {
 		const struct kvp_group *group = &plan->group[i];
 
 		if (group->is_dense)
 			continue;
-		line_add(line,
-			 "%sblocks of a run stay apart: slots of %llu bytes, strides %llu on src, "
-			 "%llu on dst",
-			 line->used > 0 ? "; " : "", (unsigned long long)group->block_bytes,
-			 (unsigned long long)group->local_stride,
-			 (unsigned long long)group->remote_stride);
+		line_add(
+			line,
+			"%sblocks of a run stay apart: slots of %llu bytes, strides %llu on src, "
+			"%llu on dst",
+			line->used > 0 ? "; " : "", (unsigned long long)group->block_bytes,
+			(unsigned long long)(is_push ? group->local_stride : group->remote_stride),
+			(unsigned long long)(is_push ? group->remote_stride : group->local_stride));
 		return;
 	}
 }
@@ -172,37 +134,91 @@ static void
 why_groups(const struct kvp_pairing *pairing, const struct kvp_plan *plan, struct line *line)
 {
 	uint32_t last = plan->group[0].tensors - 1; /* of the first group, within the pairing */
+	bool local = !is_neighbour(&pairing->local[last]);
+	bool remote = !is_neighbour(&pairing->remote[last]);
 
 	line_add(line, "%s%u tensors are %u groups: %u and %u are not neighbours in a slot on %s",
 		 line->used > 0 ? "; " : "", pairing->tensors, plan->groups, last, last + 1,
-		 side_name(!is_neighbour(&pairing->local[last]),
-			   !is_neighbour(&pairing->remote[last])));
+		 pairing->is_push ? side_name(local, remote) : side_name(remote, local));
+}
+
+/* What both ways to make requests come to, and which one a transport takes. */
+struct choice {
+	struct kvp_cost cost;
+	struct kvp_gather_tally gather; /* as if gathering always paid */
+	struct kvp_gather_tally single;
+	bool is_gathered;
+};
+
+static void
+choose(const struct kvp_plan_query *query, const struct kvp_plan *plan, struct choice *choice)
+{
+	struct kvp_cost given = {
+		.request_ns = query->request_ns,
+		.piece_ns = query->piece_ns,
+		.pieces_max = query->pieces_max,
+		.bytes_preferred = query->bytes_preferred,
+		.bytes_max = query->request_bytes_max,
+	};
+	struct kvp_gather_limits limits = kvp_gather_limits_of(&given), single = limits;
+
+	choice->cost = kvp_cost_complete(&given);
+	choice->is_gathered = limits.pieces_max > 1;
+	limits.pieces_max = choice->cost.pieces_max;
+	single.pieces_max = 1;
+	kvp_gather_tally(plan, &limits, &choice->gather);
+	kvp_gather_tally(plan, &single, &choice->single);
+}
+
+/* What ends requests, when several pieces could be in one? */
+static void
+why_requests(const struct choice *choice, bool is_push, struct line *line)
+{
+	const struct kvp_gather_tally *gather = &choice->gather;
+	const char *between = line->used > 0 ? "; " : "";
+
+	if (choice->cost.pieces_max == 1 || gather->pieces == 1)
+		return;
+	if (!choice->is_gathered)
+		line_add(line, "%seach run has its own request: a piece costs %u ns, a request %u",
+			 between, choice->cost.piece_ns, choice->cost.request_ns);
+	else
+		line_add(line,
+			 "%s%llu pieces are gathered in %llu requests, which end at gaps on %s "
+			 "%llu, at %u pieces %llu, at their bytes %llu",
+			 between, (unsigned long long)gather->pieces,
+			 (unsigned long long)gather->requests, is_push ? "dst" : "src",
+			 (unsigned long long)gather->gaps, choice->cost.pieces_max,
+			 (unsigned long long)gather->full, (unsigned long long)gather->large);
 }
 
 static void
-why_fill(const struct kvp_pairing *pairing, const struct kvp_plan *plan, char *text, size_t size)
+why_fill(const struct kvp_pairing *pairing, const struct kvp_plan *plan,
+	 const struct choice *choice, char *text, size_t size)
 {
 	struct line line = {.text = text, .size = size};
 
 	text[0] = '\0';
 	if (plan->runs > 1)
-		why_runs(plan, &line);
+		why_runs(plan, pairing->is_push, &line);
 	if (plan->runs < plan->blocks)
-		why_strides(plan, &line);
+		why_strides(plan, pairing->is_push, &line);
 	if (plan->groups > 1)
 		why_groups(pairing, plan, &line);
 	if (line.used == 0)
 		line_add(&line, "nothing: all of it is one run");
+	why_requests(choice, pairing->is_push, &line);
 }
 
 static kvp_status
 plan_explain(const struct kvp_plan_query *query, const struct kvp_pairing *pairing, void *scratch,
 	     struct kvp_plan_report *report_out, struct kvp_error *err)
 {
-	uint64_t bytes_max = query->request_bytes_max;
+	const struct kvp_gather_tally *chosen;
 	struct kvp_plan plan = {0};
-	void *memory;
+	struct choice choice;
 	kvp_status status;
+	void *memory;
 
 	status = kvp_plan_prepare(pairing, scratch, &plan, err);
 	if (status != KVP_SUCCESS)
@@ -213,20 +229,26 @@ plan_explain(const struct kvp_plan_query *query, const struct kvp_pairing *pairi
 				kvp_plan_bytes(&plan));
 
 	kvp_plan_fill(pairing, scratch, memory, &plan);
+	choose(query, &plan, &choice);
+	chosen = choice.is_gathered ? &choice.gather : &choice.single;
 	*report_out = (struct kvp_plan_report){
 		.bytes = plan.bytes,
 		.pieces = plan.pieces,
 		.runs = plan.extents,
-		.requests =
-			requests_count(&plan, bytes_max == 0 ? REQUEST_BYTES_DEFAULT : bytes_max,
-				       query->pieces_max == 0 ? 1 : query->pieces_max),
+		.requests = chosen->requests,
+		.gathered = chosen->pieces,
+		.request_bytes = plan.bytes / chosen->requests,
+		.gather_ns =
+			kvp_cost_ns(&choice.cost, choice.gather.requests, choice.gather.pieces),
+		.single_ns =
+			kvp_cost_ns(&choice.cost, choice.single.requests, choice.single.pieces),
 		.plan_bytes = kvp_plan_bytes(&plan),
 		.block_runs = plan.runs,
 		.groups = plan.groups,
 		.folded = pairing->tensors - plan.groups,
 		.sorted = plan.is_sorted,
 	};
-	why_fill(pairing, &plan, report_out->why, sizeof(report_out->why));
+	why_fill(pairing, &plan, &choice, report_out->why, sizeof(report_out->why));
 	free(memory);
 	return KVP_SUCCESS;
 }

@@ -12,6 +12,7 @@ struct kvp_caps {
 	uint64_t part_bytes_min;    /* a transfer is not split into shares below this */
 	bool is_split_by_lane; /* shares help only on different lanes (shm), or on each endpoint (tcp) */
 	bool can_pull;
+	bool can_reach_device; /* memory that the CPU cannot touch: dma-buf */
 };
 
 #endif /* KVP_ENGINE_CAPS_H */

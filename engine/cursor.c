@@ -3,8 +3,6 @@
 
 #include "check.h"
 
-#define EXTENT_BYTES_MAX 0x80000000U /* fits the field; a power of two keeps what follows aligned */
-
 static inline uint64_t
 least(uint64_t a, uint64_t b)
 {
@@ -56,7 +54,8 @@ kvp_cursor_init(struct kvp_cursor *cursor, const struct kvp_plan *plan, uint64_t
 
 /* Dense group: every run is one extent. Gives until `max`, `room` bytes, or the group's end. */
 static inline uint32_t
-give_runs(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, struct kvp_extent *out)
+give_runs(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, uint32_t each_max,
+	  struct kvp_extent *out)
 {
 	const struct kvp_plan *plan = cursor->plan;
 	const struct kvp_group *group = &plan->group[cursor->group];
@@ -64,20 +63,18 @@ give_runs(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, struct kvp_ex
 	const uint32_t remote_tensor = group->remote_tensor;
 	const struct kvp_run *run = plan->run + cursor->run;
 	const struct kvp_run *end = plan->run + plan->runs;
+	const struct kvp_extent *first = out, *full = out + max;
 	uint64_t offset = cursor->offset, room_now = *room;
-	uint32_t count = 0;
 
-	while (count < max && room_now > 0 && run < end) {
+	while (out < full && room_now > 0 && run < end) {
 		uint64_t run_bytes = run->count * block_bytes;
-		uint64_t bytes = least(least(run_bytes - offset, room_now), EXTENT_BYTES_MAX);
+		uint64_t bytes = least(least(run_bytes - offset, room_now), each_max);
 
-		out[count++] = (struct kvp_extent){
-			.local = (uint8_t *)(uintptr_t)(local_base + run->local * block_bytes +
-							offset),
-			.remote_offset = run->remote * block_bytes + offset,
-			.remote_tensor = remote_tensor,
-			.bytes = (uint32_t)bytes,
-		};
+		out->local = (uint8_t *)(uintptr_t)(local_base + run->local * block_bytes + offset);
+		out->remote_offset = run->remote * block_bytes + offset;
+		out->remote_tensor = remote_tensor;
+		out->bytes = (uint32_t)bytes;
+		out++;
 		room_now -= bytes;
 		offset += bytes;
 		if (offset == run_bytes) {
@@ -88,12 +85,13 @@ give_runs(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, struct kvp_ex
 	*room = room_now;
 	cursor->offset = offset;
 	cursor->run = (uint32_t)(run - plan->run);
-	return count;
+	return (uint32_t)(out - first);
 }
 
 /* Padded on a side, or strides differ: every block is one extent. Else as give_runs. */
 static inline uint32_t
-give_blocks(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, struct kvp_extent *out)
+give_blocks(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, uint32_t each_max,
+	    struct kvp_extent *out)
 {
 	const struct kvp_plan *plan = cursor->plan;
 	const struct kvp_group *group = &plan->group[cursor->group];
@@ -106,7 +104,7 @@ give_blocks(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, struct kvp_
 	uint32_t block = cursor->block, count = 0;
 
 	while (count < max && room_now > 0 && run < end) {
-		uint64_t bytes = least(least(block_bytes - offset, room_now), EXTENT_BYTES_MAX);
+		uint64_t bytes = least(least(block_bytes - offset, room_now), each_max);
 
 		out[count++] = (struct kvp_extent){
 			.local = (uint8_t *)(uintptr_t)(local_base +
@@ -134,7 +132,8 @@ give_blocks(struct kvp_cursor *cursor, uint32_t max, uint64_t *room, struct kvp_
 }
 
 uint32_t
-kvp_cursor_next(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max, struct kvp_extent *out)
+kvp_cursor_next_each(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max, uint32_t each_max,
+		     struct kvp_extent *out)
 {
 	const struct kvp_plan *plan = cursor->plan;
 	const uint64_t room_first = least(cursor->left, bytes_max);
@@ -143,12 +142,13 @@ kvp_cursor_next(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max, str
 
 	KVP_ASSERT(max >= 1);
 	KVP_ASSERT(bytes_max >= 1);
+	KVP_ASSERT(each_max >= 1 && each_max <= KVP_EXTENT_BYTES_MAX);
 	while (count < max && room > 0) {
 		KVP_ASSERT(cursor->group < plan->groups);
 		if (plan->group[cursor->group].is_dense)
-			count += give_runs(cursor, max - count, &room, out + count);
+			count += give_runs(cursor, max - count, &room, each_max, out + count);
 		else
-			count += give_blocks(cursor, max - count, &room, out + count);
+			count += give_blocks(cursor, max - count, &room, each_max, out + count);
 		if (cursor->run == plan->runs) {
 			cursor->run = 0;
 			cursor->group++;
@@ -156,4 +156,10 @@ kvp_cursor_next(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max, str
 	}
 	cursor->left -= room_first - room;
 	return count;
+}
+
+uint32_t
+kvp_cursor_next(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max, struct kvp_extent *out)
+{
+	return kvp_cursor_next_each(cursor, max, bytes_max, KVP_EXTENT_BYTES_MAX, out);
 }

@@ -15,6 +15,9 @@
 
 #include "plan.h"
 
+/* Fits the field of an extent; a power of two keeps what follows aligned. */
+#define KVP_EXTENT_BYTES_MAX 0x80000000U
+
 struct kvp_cursor {
 	const struct kvp_plan *plan;
 	uint32_t group;
@@ -45,5 +48,10 @@ kvp_cursor_init(struct kvp_cursor *cursor, const struct kvp_plan *plan, uint64_t
 KVP_HOT uint32_t
 kvp_cursor_next(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max,
 		struct kvp_extent *out);
+
+/* The same with extents of at most `each_max` bytes, in [1, KVP_EXTENT_BYTES_MAX]. */
+KVP_HOT uint32_t
+kvp_cursor_next_each(struct kvp_cursor *cursor, uint32_t max, uint64_t bytes_max, uint32_t each_max,
+		     struct kvp_extent *out);
 
 #endif /* KVP_ENGINE_CURSOR_H */

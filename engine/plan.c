@@ -15,7 +15,7 @@ enum order_kind {
 	ORDER_SORTED = 2,   /* order.pair from `first` on */
 };
 
-/* A pair is destination block << 32 | source block: sorting pairs sorts destinations. */
+/* A pair is remote block << 32 | local block: sorting pairs sorts remote blocks. */
 struct order {
 	uint32_t kind; /* enum order_kind */
 	uint32_t first;
@@ -23,18 +23,21 @@ struct order {
 };
 
 struct lists {
-	const uint64_t *dst;
-	const uint64_t *src;
+	const uint64_t *remote;
+	const uint64_t *local;
 	uint32_t count;
+	bool is_push;
 };
 
 static struct lists
 lists_of(const struct kvp_pairing *pairing)
 {
-	if (pairing->is_push)
-		return (struct lists){pairing->remote_blocks, pairing->local_blocks,
-				      pairing->count};
-	return (struct lists){pairing->local_blocks, pairing->remote_blocks, pairing->count};
+	return (struct lists){
+		.remote = pairing->remote_blocks,
+		.local = pairing->local_blocks,
+		.count = pairing->count,
+		.is_push = pairing->is_push,
+	};
 }
 
 /* The pair at place `i` of the ascending order. */
@@ -45,21 +48,21 @@ pair_at(const struct order *order, const struct lists *lists, uint32_t i)
 		return order->pair[order->first + i];
 	if (order->kind == ORDER_BACKWARD)
 		i = lists->count - 1 - i;
-	return lists->dst[i] << 32 | lists->src[i];
+	return lists->remote[i] << 32 | lists->local[i];
 }
 
 static enum order_kind
-order_found(const uint64_t *dst, uint32_t count)
+order_found(const uint64_t *block, uint32_t count)
 {
 	uint32_t i = 1;
 
-	while (i < count && dst[i] > dst[i - 1])
+	while (i < count && block[i] >= block[i - 1])
 		i++;
 	if (i == count)
 		return ORDER_FORWARD;
 	if (i > 1)
 		return ORDER_SORTED;
-	while (i < count && dst[i] < dst[i - 1])
+	while (i < count && block[i] <= block[i - 1])
 		i++;
 	return i == count ? ORDER_BACKWARD : ORDER_SORTED;
 }
@@ -92,7 +95,7 @@ digit_of(uint64_t pair, uint32_t least, uint32_t shift)
 	return ((uint32_t)(pair >> 32) - least) >> shift;
 }
 
-/* One stable pass over the digit `shift`, `bits` of destination - least. */
+/* One stable pass over the digit `shift`, `bits` of the upper half - least. */
 static void
 radix_pass(const uint64_t *from, uint64_t *to, uint32_t count, uint32_t least, uint32_t shift,
 	   uint32_t bits)
@@ -114,9 +117,9 @@ radix_pass(const uint64_t *from, uint64_t *to, uint32_t count, uint32_t least, u
 }
 
 /*
- * Sort pair[0..count) by destination with pair[count..2*count) as the other buffer; returns where
- * the result starts. Only the bits in which destinations differ are looked at, in passes of equal
- * width whose counters do not outnumber the pairs by much.
+ * Sort pair[0..count) by the upper half with pair[count..2*count) as the other buffer; returns
+ * where the result starts. Only the bits in which upper halves differ are looked at, in passes of
+ * equal width whose counters do not outnumber the pairs by much.
  */
 static uint32_t
 sort_by_radix(uint64_t *pair, uint32_t count)
@@ -124,10 +127,10 @@ sort_by_radix(uint64_t *pair, uint32_t count)
 	uint32_t least = UINT32_MAX, most = 0, at = 0;
 
 	for (uint32_t i = 0; i < count; i++) {
-		uint32_t dst = (uint32_t)(pair[i] >> 32);
+		uint32_t block = (uint32_t)(pair[i] >> 32);
 
-		least = dst < least ? dst : least;
-		most = dst > most ? dst : most;
+		least = block < least ? block : least;
+		most = block > most ? block : most;
 	}
 
 	uint32_t range_bits = bits_of(most - least);
@@ -142,28 +145,35 @@ sort_by_radix(uint64_t *pair, uint32_t count)
 	return at;
 }
 
+/* Sort order->pair by `upper`, for pairs that also carry `lower`. */
+static void
+order_sort(struct order *order, const uint64_t *upper, const uint64_t *lower, uint32_t count)
+{
+	order->first = 0;
+	for (uint32_t i = 0; i < count; i++)
+		order->pair[i] = upper[i] << 32 | lower[i];
+	if (count <= INSERTION_MAX)
+		sort_by_insertion(order->pair, count);
+	else
+		order->first = sort_by_radix(order->pair, count);
+}
+
 static void
 order_make(struct order *order, const struct lists *lists)
 {
-	order->kind = order_found(lists->dst, lists->count);
-	order->first = 0;
-	if (order->kind != ORDER_SORTED)
-		return;
-	for (uint32_t i = 0; i < lists->count; i++)
-		order->pair[i] = lists->dst[i] << 32 | lists->src[i];
-	if (lists->count <= INSERTION_MAX)
-		sort_by_insertion(order->pair, lists->count);
-	else
-		order->first = sort_by_radix(order->pair, lists->count);
+	order->kind = order_found(lists->remote, lists->count);
+	if (order->kind == ORDER_SORTED)
+		order_sort(order, lists->remote, lists->local, lists->count);
 }
 
 static KVP_COLD kvp_status
 fail_twice(const struct lists *lists, uint64_t block, struct kvp_error *err)
 {
+	const uint64_t *dst = lists->is_push ? lists->remote : lists->local;
 	uint32_t at[2] = {0, 0};
 
 	for (uint32_t i = 0, found = 0; i < lists->count && found < 2; i++) {
-		if (lists->dst[i] == block)
+		if (dst[i] == block)
 			at[found++] = i;
 	}
 	return kvp_fail(err, KVP_PARAM_INVALID,
@@ -172,7 +182,36 @@ fail_twice(const struct lists *lists, uint64_t block, struct kvp_error *err)
 			at[0], at[1], (unsigned long long)block);
 }
 
-/* Count runs; a destination that comes twice is next to itself in this order. */
+/* Strictly up or strictly down: then none occurs twice. */
+static bool
+is_monotonic(const uint64_t *block, uint32_t count)
+{
+	uint32_t up = 1, down = 1;
+
+	while (up < count && block[up] > block[up - 1])
+		up++;
+	while (down < count && block[down] < block[down - 1])
+		down++;
+	return up == count || down == count;
+}
+
+/* Refuse a local block that comes twice, which the order of a pull's runs does not show. */
+static kvp_status
+local_once(struct order *order, const struct lists *lists, struct kvp_error *err)
+{
+	if (is_monotonic(lists->local, lists->count))
+		return KVP_SUCCESS;
+	order_sort(order, lists->local, lists->remote, lists->count);
+	for (uint32_t i = 1; i < lists->count; i++) {
+		const uint64_t *pair = &order->pair[order->first + i];
+
+		if (KVP_UNLIKELY(pair[0] >> 32 == pair[-1] >> 32))
+			return fail_twice(lists, pair[0] >> 32, err);
+	}
+	return KVP_SUCCESS;
+}
+
+/* Count runs. A remote block that comes twice is next to itself: a push must not have one. */
 static kvp_status
 runs_count(const struct order *order, const struct lists *lists, uint32_t *runs_out,
 	   struct kvp_error *err)
@@ -183,7 +222,7 @@ runs_count(const struct order *order, const struct lists *lists, uint32_t *runs_
 	for (uint32_t i = 1; i < lists->count; i++) {
 		uint64_t pair = pair_at(order, lists, i);
 
-		if (KVP_UNLIKELY(pair >> 32 == before >> 32))
+		if (KVP_UNLIKELY(pair >> 32 == before >> 32 && lists->is_push))
 			return fail_twice(lists, pair >> 32, err);
 		runs += pair != before + NEXT_PAIR;
 		before = pair;
@@ -248,6 +287,9 @@ kvp_plan_prepare(const struct kvp_pairing *pairing, void *scratch, struct kvp_pl
 	KVP_ASSERT(pairing->tensors >= 1);
 	KVP_ASSERT((uintptr_t)scratch % 8 == 0);
 
+	status = lists.is_push ? KVP_SUCCESS : local_once(order, &lists, err);
+	if (status != KVP_SUCCESS)
+		return status;
 	order_make(order, &lists);
 	status = runs_count(order, &lists, &sum.runs, err);
 	if (status != KVP_SUCCESS)
@@ -301,14 +343,12 @@ kvp_plan_fill(const struct kvp_pairing *pairing, const void *scratch, void *memo
 	for (uint32_t i = 0; i < lists.count; i++) {
 		uint64_t pair = pair_at(order, &lists, i);
 
-		KVP_ASSERT(i == 0 || pair >> 32 > before >> 32);
+		KVP_ASSERT(i == 0 || pair >> 32 >= (before >> 32) + pairing->is_push);
 		if (i == 0 || pair != before + NEXT_PAIR) {
-			uint32_t dst = (uint32_t)(pair >> 32), src = (uint32_t)pair;
-
 			KVP_CHECK(runs < plan->runs);
 			run[runs++] = (struct kvp_run){
-				.local = pairing->is_push ? src : dst,
-				.remote = pairing->is_push ? dst : src,
+				.local = (uint32_t)pair,
+				.remote = (uint32_t)(pair >> 32),
 				.ordinal = i,
 			};
 		}

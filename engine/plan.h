@@ -9,9 +9,10 @@
  * Shape:      run = [local, local+count) <-> [remote, remote+count), at least 1
  *             group = neighbouring tensors whose slots touch on both sides
  *                     (a [blocks][2][...] layout), moved as one wider tensor
- * Invariant:  runs ascend by destination block and no destination block occurs
- *             twice; no two neighbouring runs could be one; ordinal = blocks in
- *             the runs before
+ * Invariant:  runs ascend by remote block, so that one request can hold neighbours whose
+ *             remote sides follow each other (gather.h); no destination block occurs
+ *             twice, while a pull may read a remote block for several; no two
+ *             neighbouring runs could be one; ordinal = blocks in the runs before
  * Ownership:  the caller owns scratch and plan memory; a plan holds no pointer
  *             into the pairing, so that may go after kvp_plan_fill
  * Threads:    pure; a filled plan is const
@@ -64,7 +65,7 @@ struct kvp_plan {
 	uint32_t runs;
 	uint32_t groups;
 	uint32_t blocks;    /* pairs */
-	uint32_t is_sorted; /* the caller's order had to be sorted */
+	uint32_t is_sorted; /* remote blocks neither ascend nor descend in the caller's order */
 	uint64_t pieces;    /* blocks x tensors */
 	uint64_t extents; /* contiguous on both sides: what a transport that splits nothing moves */
 	uint64_t bytes;
@@ -75,11 +76,11 @@ size_t
 kvp_plan_scratch_bytes(uint32_t count);
 
 /*
- * Sort (only when destinations do not ascend: linear otherwise, and linear for
- * a list that descends), refuse duplicate destinations, count runs and groups. Fills every
- * number of *plan; run and group stay NULL. `scratch` (8-byte aligned) carries the order to
- * kvp_plan_fill. Returns KVP_SUCCESS, or KVP_PARAM_INVALID naming the block
- * that is a destination twice (*plan untouched).
+ * Sort by remote block (only when those neither ascend nor descend: linear otherwise), refuse
+ * duplicate destinations (for a pull a second sort, unless its local blocks ascend or descend),
+ * count runs and groups. Fills every number of *plan; run and group stay NULL. `scratch` (8-byte
+ * aligned) carries the order to kvp_plan_fill. Returns KVP_SUCCESS, or KVP_PARAM_INVALID naming
+ * the block that is a destination twice (*plan untouched).
  */
 KVP_MUST_USE kvp_status
 kvp_plan_prepare(const struct kvp_pairing *pairing, void *scratch, struct kvp_plan *plan,

@@ -28,6 +28,7 @@ static struct kvp_tensor local_tensors[TENSORS], remote_tensors[TENSORS];
 static uint64_t src_blocks[PAIRS_MAX], dst_blocks[PAIRS_MAX];
 static struct kvp_histogram times;
 static volatile uint64_t sink; /* keeps the walks from being optimised away */
+static bool is_push = true;
 
 static uint64_t
 now_ns(void)
@@ -111,7 +112,7 @@ static void
 plan_once(uint32_t count, void *scratch, void *memory, struct kvp_plan *plan)
 {
 	const struct kvp_request request = {
-		.is_push = true,
+		.is_push = is_push,
 		.src_blocks = src_blocks,
 		.dst_blocks = dst_blocks,
 		.count = count,
@@ -206,5 +207,18 @@ main(void)
 	blocks_fill(16384, 1);
 	shuffle(dst_blocks, 16384);
 	measure_plan("plan 16384 blocks, shuffled", 16384, ROUNDS / 2);
+
+	/* Pulls are sorted by source; their destinations are looked through for duplicates. */
+	is_push = false;
+	blocks_fill(64, 1);
+	measure_plan("plan W1 as a pull, ascending", 64, 20 * ROUNDS);
+	shuffle(src_blocks, 64);
+	measure_plan("plan W1 as a pull, sources shuffled", 64, 20 * ROUNDS);
+	shuffle(dst_blocks, 64);
+	measure_plan("plan W1 as a pull, both shuffled", 64, 20 * ROUNDS);
+	blocks_fill(LONG_PAIRS, 1);
+	shuffle(src_blocks, LONG_PAIRS);
+	shuffle(dst_blocks, LONG_PAIRS);
+	measure_plan("plan 1864 blocks as a pull, both shuffled", LONG_PAIRS, 2 * ROUNDS);
 	return EXIT_SUCCESS;
 }

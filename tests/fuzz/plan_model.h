@@ -5,7 +5,8 @@
  * plan_model_run decodes two caches, a request, a split and the limits of every
  * cursor call from arbitrary bytes, runs the real code, and compares: each byte
  * of the destination must be given exactly once, from the right source byte.
- * The unit test feeds it seeds, the fuzz target feeds it mutations.
+ * Then the whole plan is posted once more, one extent at a time, to count what a
+ * posting loop's requests would be. The unit test feeds it seeds, the fuzz target feeds it mutations.
  *
  * Shape:      at most 12 tensors of 40 blocks of 24 bytes per side
  */
@@ -19,6 +20,7 @@
 #include <string.h>
 
 #include "cursor.h"
+#include "gather.h"
 #include "layout.h"
 #include "plan.h"
 #include "request.h"
@@ -34,6 +36,8 @@
 /* What the bytes came to, so that a test can show that it saw every kind. */
 struct model_stats {
 	uint64_t refused, sorted, backward, folded, dense_runs, cut_extents, split, pulls, ranges;
+	uint64_t reread;                /* pulls that read a block more than once */
+	uint64_t gathered, large, full; /* requests of several pieces; ended by bytes; by pieces */
 };
 
 struct model_input {
@@ -354,6 +358,76 @@ model_parts(struct model *m)
 	return memcmp(m->want, m->have, sizeof(m->want)) == 0 ? NULL : "a byte is wrong or missing";
 }
 
+/* The same extents, whatever the number asked for at once. */
+static const char *
+model_each(struct model *m, uint32_t each_max)
+{
+	struct kvp_extent extent[MODEL_EXTENTS], one;
+	struct kvp_cursor many, single;
+	uint32_t count;
+
+	kvp_cursor_init(&many, &m->plan, 0, m->plan.bytes);
+	kvp_cursor_init(&single, &m->plan, 0, m->plan.bytes);
+	while ((count = kvp_cursor_next_each(&many, MODEL_EXTENTS, UINT64_MAX, each_max, extent)) >
+	       0) {
+		for (uint32_t i = 0; i < count; i++) {
+			if (kvp_cursor_next(&single, 1, each_max, &one) != 1 ||
+			    one.local != extent[i].local || one.bytes != extent[i].bytes ||
+			    one.remote_offset != extent[i].remote_offset ||
+			    one.remote_tensor != extent[i].remote_tensor)
+				return "extents of a batch are not those of single calls";
+		}
+	}
+	return single.left == 0 ? NULL : "a batch ends early";
+}
+
+/* A posting loop that knows a request by its place in the peer's memory, not by the rule. */
+static const char *
+model_gather(struct model *m)
+{
+	const struct model_side *remote = m->is_push ? &m->dst : &m->src;
+	const struct kvp_cost cost = {
+		.request_ns = 2,
+		.piece_ns = 1,
+		.pieces_max = model_between(&m->in, 1, 8),
+		.bytes_preferred = model_between(&m->in, 1, 120),
+		.bytes_max = model_between(&m->in, 1, 160),
+	};
+	const struct kvp_gather_limits limits = kvp_gather_limits_of(&cost);
+	struct kvp_gather_tally want = {0}, tally;
+	uint64_t held = 0, in_it = 0, end = 0;
+	uint32_t tensor = UINT32_MAX;
+	struct kvp_cursor cursor;
+	struct kvp_extent e;
+
+	kvp_cursor_init(&cursor, &m->plan, 0, m->plan.bytes);
+	while (kvp_cursor_next(&cursor, 1, cost.bytes_max, &e) == 1) {
+		uint64_t start = (uintptr_t)remote->tensor[e.remote_tensor].base + e.remote_offset;
+		bool is_apart = start != end || e.remote_tensor != tensor;
+		bool is_large = held >= cost.bytes_preferred || held + e.bytes > cost.bytes_max;
+
+		if (in_it == 0 || is_apart || is_large || in_it == cost.pieces_max) {
+			want.gaps += in_it > 0 && is_apart;
+			want.large += in_it > 0 && !is_apart && is_large;
+			want.full += in_it > 0 && !is_apart && !is_large;
+			want.requests++;
+			held = in_it = 0;
+		}
+		in_it++;
+		want.pieces++;
+		held += e.bytes;
+		end = start + e.bytes;
+		tensor = e.remote_tensor;
+		m->stats->gathered += in_it == 2;
+	}
+	m->stats->large += want.large;
+	m->stats->full += want.full;
+	kvp_gather_tally(&m->plan, &limits, &tally);
+	if (memcmp(&want, &tally, sizeof(want)) != 0)
+		return "requests, pieces or what ends them are not as they are";
+	return model_each(m, limits.bytes_max);
+}
+
 static const char *
 model_numbers(struct model *m)
 {
@@ -372,13 +446,14 @@ model_numbers(struct model *m)
 		return "bytes, blocks, tensors or pieces are wrong";
 	for (uint32_t r = 0; r < plan->runs; r++) {
 		const struct kvp_run *run = &plan->run[r], *before = run - 1;
-		uint32_t dst = m->is_push ? run->remote : run->local;
+		uint32_t twice = m->is_push ? 0 : 1; /* a pull may read the last block again */
 
 		if (run->count == 0 ||
 		    run->ordinal != (r == 0 ? 0 : before->ordinal + before->count))
 			return "a run is empty or its ordinal wrong";
-		if (r > 0 && dst < (m->is_push ? before->remote : before->local) + before->count)
+		if (r > 0 && run->remote + twice < before->remote + before->count)
 			return "runs do not ascend";
+		m->stats->reread += r > 0 && run->remote < before->remote + before->count;
 		if (r > 0 && run->local == before->local + before->count &&
 		    run->remote == before->remote + before->count)
 			return "two runs could be one";
@@ -420,11 +495,13 @@ model_plan(struct model *m)
 	if (scratch[scratch_bytes] != MODEL_GUARD || memory[plan_bytes] != MODEL_GUARD)
 		goto out;
 	m->stats->sorted += m->plan.is_sorted;
-	m->stats->backward +=
-		!m->plan.is_sorted && m->count > 1 && m->dst.block[0] > m->dst.block[1];
+	m->stats->backward += !m->plan.is_sorted && m->count > 1 &&
+			      m->pairing.remote_blocks[0] > m->pairing.remote_blocks[1];
 	wrong = model_numbers(m);
 	if (wrong == NULL)
 		wrong = model_parts(m);
+	if (wrong == NULL)
+		wrong = model_gather(m);
 out:
 	free(memory);
 	free(scratch);

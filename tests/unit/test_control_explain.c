@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cursor.h"
+#include "gather.h"
 
 #define BLOCKS 64U
 
@@ -157,15 +157,16 @@ explain__scattered_blocks(void **state)
 	assert_non_null(
 		strstr(report.why, "64 blocks are 64 runs: gaps on src 63, on dst 0, on both 0;"));
 
+	/* dst blocks ascend without gaps: 64 pieces of a tensor touch at the peer's. */
 	query.pieces_max = 16;
 	explain();
 	assert_int_equal(report.requests, 64);
 	query.request_bytes_max = 20480; /* 5 pieces */
 	explain();
-	assert_int_equal(report.requests, (1024 + 4) / 5);
-	query.request_bytes_max = 6000; /* cuts: 4 MiB by 6000 */
+	assert_int_equal(report.requests, 16 * 13);
+	query.request_bytes_max = 6000; /* no two pieces fit */
 	explain();
-	assert_int_equal(report.requests, (4194304 + 5999) / 6000);
+	assert_int_equal(report.requests, 1024);
 	query.request_bytes_max = 1;
 	explain();
 	assert_int_equal(report.requests, 4194304);
@@ -175,9 +176,9 @@ explain__scattered_blocks(void **state)
 	assert_int_equal(report.requests, 2048);
 }
 
-/* Calls of the cursor as a transport makes them. */
+/* A posting loop over the cursor, its rule written out. */
 static uint64_t
-requests_walked(uint64_t bytes_max, uint32_t pieces_max)
+requests_walked(uint64_t bytes_max, uint32_t pieces_max, uint64_t *pieces_out)
 {
 	static uint64_t scratch[1024], memory[1024];
 	const struct kvp_pairing pairing = {
@@ -189,24 +190,39 @@ requests_walked(uint64_t bytes_max, uint32_t pieces_max)
 		.count = BLOCKS,
 		.is_push = true,
 	};
-	struct kvp_extent extent[20];
+	uint64_t requests = 0, end = 0, bytes = 0;
+	uint32_t pieces = 0, tensor = UINT32_MAX;
 	struct kvp_cursor cursor;
+	struct kvp_extent e;
 	struct kvp_plan plan;
-	uint64_t requests = 0;
 
 	assert_true(kvp_plan_scratch_bytes(BLOCKS) <= sizeof(scratch));
 	assert_int_equal(kvp_plan_prepare(&pairing, scratch, &plan, NULL), KVP_SUCCESS);
 	assert_true(kvp_plan_bytes(&plan) <= sizeof(memory));
 	kvp_plan_fill(&pairing, scratch, memory, &plan);
 	kvp_cursor_init(&cursor, &plan, 0, plan.bytes);
-	while (kvp_cursor_next(&cursor, pieces_max, bytes_max, extent) > 0)
-		requests++;
+	*pieces_out = 0;
+	while (kvp_cursor_next(&cursor, 1, bytes_max, &e) > 0) {
+		if (e.remote_tensor != tensor || e.remote_offset != end || pieces == pieces_max ||
+		    bytes >= 262144 || bytes + e.bytes > bytes_max) {
+			requests++;
+			pieces = 0;
+			bytes = 0;
+		}
+		pieces++;
+		bytes += e.bytes;
+		*pieces_out += 1;
+		tensor = e.remote_tensor;
+		end = e.remote_offset + e.bytes;
+	}
 	return requests;
 }
 
 static void
-explain__requests_as_the_cursor(void **state)
+explain__requests_as_they_are_posted(void **state)
 {
+	uint64_t pieces;
+
 	(void)state;
 	/* runs of 8 and of 4 */
 	for (uint32_t i = 0; i < BLOCKS; i++)
@@ -215,9 +231,138 @@ explain__requests_as_the_cursor(void **state)
 		for (uint64_t max = 700; max < 3 * 1048576; max = max * 5 / 3) {
 			query.request_bytes_max = max;
 			explain();
-			assert_int_equal(report.requests, requests_walked(max, query.pieces_max));
+			assert_int_equal(report.requests,
+					 requests_walked(max, query.pieces_max, &pieces));
+			assert_int_equal(report.gathered, pieces);
+			assert_int_equal(report.request_bytes, report.bytes / report.requests);
 		}
 	}
+}
+
+/* 64 sources anywhere into 64 destinations in a row, 16 tensors. */
+static void
+explain__costs(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		src_blocks[i] = i * 5 % 64;
+	query.pieces_max = 30;
+	explain();
+	assert_int_equal(report.requests, 48); /* 30 + 30 + 4 */
+	assert_int_equal(report.gathered, 1024);
+	assert_int_equal(report.request_bytes, 4194304 / 48);
+	assert_int_equal(report.gather_ns, 48 * 190 + (1024 - 48) * 15);
+	assert_int_equal(report.single_ns, 1024 * 190);
+	query.request_ns = 100;
+	query.piece_ns = 99;
+	explain();
+	assert_int_equal(report.requests, 48);
+	assert_int_equal(report.gather_ns, 48 * 100 + (1024 - 48) * 99);
+	assert_int_equal(report.single_ns, 1024 * 100);
+	/* Costs say no: requests are the single ones, and what gathering would have cost is told. */
+	query.piece_ns = 100;
+	explain();
+	assert_int_equal(report.requests, 1024);
+	assert_int_equal(report.gathered, 1024);
+	assert_int_equal(report.request_bytes, 4096);
+	assert_int_equal(report.gather_ns, 1024 * 100);
+	query.piece_ns = 200;
+	explain();
+	assert_int_equal(report.gather_ns, 48 * 100 + (1024 - 48) * 200);
+	assert_int_equal(report.single_ns, 1024 * 100);
+	assert_non_null(strstr(report.why, "; each run has its own request: a piece costs 200 ns, "
+					   "a request 100"));
+	/* No gather list at all. */
+	query.pieces_max = 1;
+	explain();
+	assert_int_equal(report.gather_ns, report.single_ns);
+	assert_null(strstr(report.why, "request"));
+}
+
+static void
+assert_why_ends(const char *text)
+{
+	size_t all = strlen(report.why), end = strlen(text);
+
+	if (all < end || strcmp(report.why + all - end, text) != 0)
+		fail_msg("\"%s\"\n  does not end with \"%s\"", report.why, text);
+}
+
+static void
+explain__says_what_limits_gathering(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		src_blocks[i] = i * 5 % 64;
+	query.pieces_max = 30;
+	explain();
+	assert_why_ends(
+		"; 1024 pieces are gathered in 48 requests, which end at gaps on dst 15, at "
+		"30 pieces 32, at their bytes 0");
+	query.bytes_preferred = 65536;
+	explain();
+	assert_why_ends(
+		"; 1024 pieces are gathered in 64 requests, which end at gaps on dst 15, at "
+		"30 pieces 0, at their bytes 48");
+	/* Every second destination: nothing touches. */
+	for (uint32_t i = 0; i < 32; i++)
+		dst_blocks[i] = 2 * i;
+	query.count = 32;
+	explain();
+	assert_int_equal(report.requests, 512);
+	assert_why_ends(
+		"; 512 pieces are gathered in 512 requests, which end at gaps on dst 511, at "
+		"30 pieces 0, at their bytes 0");
+	/* One run has nothing to gather, however it is cut. */
+	query_setup(state);
+	query.pieces_max = 30;
+	query.count = 1;
+	query.src_layers = query.dst_layers = (struct kvp_layers){0, 0};
+	query.tensors_per_layer = 1;
+	explain();
+	assert_string_equal(report.why, "nothing: all of it is one run");
+}
+
+/* What must touch is the peer's side: dst of a push, src of a pull. */
+static void
+explain__directions(void **state)
+{
+	(void)state;
+	for (uint32_t i = 0; i < 32; i++) {
+		src_blocks[i] = i;
+		dst_blocks[i] = i * 2 % 63;
+	}
+	query.count = 32;
+	query.pieces_max = 16;
+	query.is_pull = 1;
+	explain();
+	assert_int_equal(report.sorted, 0);
+	assert_int_equal(report.requests, 32);
+	assert_string_equal(report.why,
+			    "32 blocks are 32 runs: gaps on src 0, on dst 31, on both 0; 16 "
+			    "tensors are 16 groups: 0 and 1 are not neighbours in a slot on both "
+			    "sides; 512 pieces are gathered in 32 requests, which end at gaps on "
+			    "src 15, at 16 pieces 16, at their bytes 0");
+	query.is_pull = 0;
+	explain();
+	assert_int_equal(report.requests, 512);
+	/* Sides keep their names. */
+	query.is_pull = 1;
+	query.pieces_max = 1;
+	query.count = 2;
+	dst_blocks[1] = 1;
+	layout(dst, 0x90000000, 4096, 65536 + 512);
+	explain();
+	assert_string_equal(report.why,
+			    "blocks of a run stay apart: slots of 4096 bytes, strides 4096 on src, "
+			    "66048 on dst; 16 tensors are 16 groups: 0 and 1 are not neighbours in "
+			    "a slot on src");
+	/* A pull may read a block twice, not write one twice. */
+	src_blocks[0] = src_blocks[1];
+	explain();
+	dst_blocks[0] = dst_blocks[1];
+	assert_refused("dst_blocks[0] and dst_blocks[1] are both 1; a block can be a destination "
+		       "only once");
 }
 
 static void
@@ -262,10 +407,16 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		WITH_QUERY(explain__refused),          WITH_QUERY(explain__separate_tensors),
-		WITH_QUERY(explain__all_is_one),       WITH_QUERY(explain__without_memory),
-		WITH_QUERY(explain__scattered_blocks), WITH_QUERY(explain__requests_as_the_cursor),
+		WITH_QUERY(explain__refused),
+		WITH_QUERY(explain__separate_tensors),
+		WITH_QUERY(explain__all_is_one),
+		WITH_QUERY(explain__without_memory),
+		WITH_QUERY(explain__scattered_blocks),
+		WITH_QUERY(explain__requests_as_they_are_posted),
 		WITH_QUERY(explain__says_every_limit),
+		WITH_QUERY(explain__costs),
+		WITH_QUERY(explain__says_what_limits_gathering),
+		WITH_QUERY(explain__directions),
 	};
 
 	return cmocka_run_group_tests_name("control_explain", tests, NULL, NULL);

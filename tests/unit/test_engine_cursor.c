@@ -126,6 +126,32 @@ next__cut_by_bytes_max(void **state)
 	assert_int_equal(cursor.left, 24);
 }
 
+/* Long extents in portions of each_max from their start; the sum still ends at bytes_max. */
+static void
+next_each__cuts_every_extent(void **state)
+{
+	static const struct {
+		uint32_t from, bytes, of;
+	} want[] = {{0, 25, 0}, {25, 25, 0}, {50, 10, 0}, {0, 20, 1},
+		    {0, 25, 2}, {25, 15, 2}, {0, 6, 3}};
+	struct kvp_extent extent[9];
+	struct kvp_cursor cursor;
+
+	(void)state;
+	kvp_cursor_init(&cursor, &plan, 0, 156);
+	assert_int_equal(kvp_cursor_next_each(&cursor, 7, UINT64_MAX, 25, extent), 7);
+	for (int i = 0; i < 7; i++)
+		assert_extent(&extent[i], &whole[want[i].of], want[i].from, want[i].bytes);
+	assert_int_equal(cursor.left, 30);
+	kvp_cursor_init(&cursor, &plan, 0, 156);
+	assert_int_equal(kvp_cursor_next_each(&cursor, 9, 70, 25, extent), 4);
+	assert_extent(&extent[2], &whole[0], 50, 10);
+	assert_extent(&extent[3], &whole[1], 0, 10);
+	assert_int_equal(kvp_cursor_next_each(&cursor, 9, 70, 1, extent), 9);
+	assert_extent(&extent[8], &whole[1], 18, 1);
+	assert_int_equal(cursor.left, 77);
+}
+
 /* `left` alone says where a part ends, also when its owner shortens it. */
 static void
 next__ends_where_left_says(void **state)
@@ -244,6 +270,7 @@ main(void)
 		cmocka_unit_test(next__whole_plan),
 		cmocka_unit_test(next__at_most_max),
 		cmocka_unit_test(next__cut_by_bytes_max),
+		cmocka_unit_test(next_each__cuts_every_extent),
 		cmocka_unit_test(next__ends_where_left_says),
 		cmocka_unit_test(next__cuts_what_does_not_fit_the_field),
 		cmocka_unit_test(next__as_the_model_for_all_seeds),

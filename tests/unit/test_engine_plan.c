@@ -200,6 +200,80 @@ prepare__order_and_runs(void **state)
 	}
 }
 
+/* A pull's runs ascend by what it reads, and it may read a block for several destinations. */
+static void
+prepare__order_of_a_pull(void **state)
+{
+	static const struct {
+		uint32_t count, runs, is_sorted;
+		uint64_t src[6], dst[6];
+		struct kvp_run run[6];
+	} rows[] = {
+		{3, 1, 0, {5, 6, 7}, {1, 2, 3}, {{1, 5, 3, 0}}},
+		{3, 1, 0, {7, 6, 5}, {3, 2, 1}, {{1, 5, 3, 0}}},
+		{3, 2, 0, {5, 6, 7}, {3, 1, 2}, {{3, 5, 1, 0}, {1, 6, 2, 1}}},
+		{3, 3, 0, {7, 6, 5}, {1, 2, 3}, {{3, 5, 1, 0}, {2, 6, 1, 1}, {1, 7, 1, 2}}},
+		{3, 3, 1, {6, 5, 7}, {1, 2, 3}, {{2, 5, 1, 0}, {1, 6, 1, 1}, {3, 7, 1, 2}}},
+		{4, 2, 1, {8, 9, 5, 6}, {1, 2, 3, 4}, {{3, 5, 2, 0}, {1, 8, 2, 2}}},
+		{4, 2, 1, {8, 9, 5, 6}, {3, 4, 1, 2}, {{1, 5, 2, 0}, {3, 8, 2, 2}}},
+		{4, 1, 1, {7, 5, 8, 6}, {3, 1, 4, 2}, {{1, 5, 4, 0}}},
+		{3, 3, 0, {5, 5, 5}, {1, 2, 3}, {{1, 5, 1, 0}, {2, 5, 1, 1}, {3, 5, 1, 2}}},
+		{4, 3, 0, {5, 5, 6, 6}, {0, 1, 2, 9}, {{0, 5, 1, 0}, {1, 5, 2, 1}, {9, 6, 1, 3}}},
+		{3, 2, 0, {6, 5, 5}, {2, 1, 4}, {{4, 5, 1, 0}, {1, 5, 2, 1}}},
+		{4,
+		 4,
+		 1,
+		 {5, 4, 5, 4},
+		 {1, 9, 3, 7},
+		 {{7, 4, 1, 0}, {9, 4, 1, 1}, {1, 5, 1, 2}, {3, 5, 1, 3}}},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct built b = {.pairing = pairing_of(rows[i].dst, rows[i].src, rows[i].count)};
+
+		b.pairing.is_push = false; /* so the local blocks are the destinations */
+		build(&b);
+		if (b.plan.runs != rows[i].runs || b.plan.is_sorted != rows[i].is_sorted)
+			fail_msg("row %zu: %u runs, sorted %u", i, b.plan.runs, b.plan.is_sorted);
+		if (memcmp(b.plan.run, rows[i].run, b.plan.runs * sizeof(b.plan.run[0])) != 0)
+			fail_msg("row %zu: first run %u <- %u", i, b.plan.run[0].local,
+				 b.plan.run[0].remote);
+		drop(&b);
+	}
+}
+
+/* Local blocks of long pulls in any order: one that comes twice is found, and nothing else is. */
+static void
+prepare__twice_in_a_long_pull(void **state)
+{
+	static uint64_t src[5000], dst[5000];
+	struct built b = {.pairing = pairing_of(dst, src, 5000)};
+	struct kvp_error err = {""};
+
+	(void)state;
+	b.pairing.is_push = false;
+	for (int order = 0; order < 3; order++) { /* up, down, mixed */
+		for (uint32_t i = 0; i < 5000; i++) {
+			src[i] = (i * 4001ULL) % 5003 / 2; /* nearly each twice */
+			dst[i] = order == 0   ? i * 3
+				 : order == 1 ? 20000 - i * 3
+					      : (i * 7919ULL) % 5003;
+		}
+		assert_int_equal(prepare(&b, &err), KVP_SUCCESS);
+		assert_int_equal(b.plan.is_sorted, 1);
+		drop(&b);
+		dst[4321] = dst[1234];
+		assert_int_equal(prepare(&b, &err), KVP_PARAM_INVALID);
+		assert_non_null(strstr(err.text, "dst_blocks[1234] and dst_blocks[4321]"));
+		drop(&b);
+	}
+	b.pairing.remote_blocks = dst; /* the very same list for both */
+	dst[4321] = 6000;
+	assert_int_equal(prepare(&b, &err), KVP_SUCCESS);
+	drop(&b);
+}
+
 static int
 compare_u64(const void *a, const void *b)
 {
@@ -222,14 +296,17 @@ fill__sorts_as_qsort(void **state)
 
 	(void)state;
 	assert_true(want != NULL && src != NULL && dst != NULL);
-	for (size_t c = 0; c < 30; c++) {
-		uint32_t count = counts[c / 3], at = 0;
+	for (size_t c = 0; c < 60; c++) {
+		uint32_t count = counts[c / 6], at = 0;
 		uint64_t space = spaces[c % 3];
 		struct built b = {.pairing = pairing_of(src, dst, count)};
 
+		b.pairing.is_push = c % 6 < 3; /* else `dst` is read and `src` must differ too */
+
 		for (uint32_t i = 0; i < count; i++) {
 			dst[i] = space - 1 - i * (space / count); /* all differ */
-			src[i] = model_random(&random) % KVP_BLOCKS_MAX;
+			src[i] = b.pairing.is_push ? model_random(&random) % KVP_BLOCKS_MAX
+						   : (i * 3ULL) ^ 1;
 		}
 		for (uint32_t i = 0; i < count; i++) {
 			uint32_t j = (uint32_t)(model_random(&random) % count);
@@ -525,6 +602,10 @@ plan__as_the_model_for_all_seeds(void **state)
 	assert_in_range(seen.split, SEEDS / 10, SEEDS);
 	assert_in_range(seen.pulls, SEEDS / 10, SEEDS);
 	assert_in_range(seen.ranges, SEEDS / 10, SEEDS);
+	assert_in_range(seen.reread, SEEDS / 10, UINT32_MAX);
+	assert_in_range(seen.gathered, SEEDS, UINT32_MAX);
+	assert_in_range(seen.large, SEEDS, UINT32_MAX);
+	assert_in_range(seen.full, SEEDS, UINT32_MAX);
 }
 
 int
@@ -536,6 +617,8 @@ main(void)
 		cmocka_unit_test(prepare__twice_as_source_is_fine),
 		cmocka_unit_test(prepare__too_many_bytes_is_refused),
 		cmocka_unit_test(prepare__order_and_runs),
+		cmocka_unit_test(prepare__order_of_a_pull),
+		cmocka_unit_test(prepare__twice_in_a_long_pull),
 		cmocka_unit_test(fill__sorts_as_qsort),
 		cmocka_unit_test(group__not_folded),
 		cmocka_unit_test(group__folded),
