@@ -7,11 +7,88 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define UNSEEN __attribute__((noinline, no_sanitize("thread")))
 
 char pair_shm[] = "shm";
 char pair_tcp[] = "tcp";
+char pair_verbs[] = "verbs";
+
+uint32_t
+pair_slow(void)
+{
+	const char *text = getenv("KVP_TEST_SLOW");
+	long times = text == NULL ? 1 : strtol(text, NULL, 10);
+
+	return times < 1 ? 1 : times > 100 ? 100 : (uint32_t)times;
+}
+
+const char *
+pair_transports(void)
+{
+	const char *wanted = getenv("KVP_TEST_TRANSPORTS");
+
+	return wanted == NULL || wanted[0] == '\0' ? "shm,tcp" : wanted;
+}
+
+/* Is the word at `word` one of the comma-separated `list`? */
+static bool
+is_listed(const char *list, const char *word)
+{
+	size_t bytes = strcspn(word, ",");
+
+	for (;;) {
+		if (strcspn(list, ",") == bytes && memcmp(list, word, bytes) == 0)
+			return true;
+		list += strcspn(list, ",");
+		if (*list++ == '\0')
+			return false;
+	}
+}
+
+bool
+pair_wants(const char *transports)
+{
+	for (;;) {
+		if (!is_listed(pair_transports(), transports))
+			return false;
+		transports += strcspn(transports, ",");
+		if (*transports++ == '\0')
+			return true;
+	}
+}
+
+bool
+pair_is_ordered(const char *transport)
+{
+	return strcmp(transport, pair_verbs) != 0;
+}
+
+int
+pair_run(const struct CMUnitTest *tests, size_t count)
+{
+	struct CMUnitTest *wanted = calloc(count, sizeof(*wanted));
+	const char *only = getenv("KVP_TEST_ONLY");
+	size_t kept = 0;
+	int failed = 0;
+
+	if (wanted == NULL)
+		return 1;
+	for (size_t i = 0; i < count; i++) {
+		if (tests[i].initial_state == NULL || pair_wants(tests[i].initial_state))
+			wanted[kept++] = tests[i];
+	}
+	if (only != NULL)
+		cmocka_set_test_filter(only);
+	alarm(PAIR_ALARM_S);
+	if (kept > 0)
+		failed = _cmocka_run_group_tests("integ", wanted, kept, NULL, NULL);
+	else
+		printf("no test is for %s\n", pair_transports());
+	free(wanted);
+	return kept > 0 ? failed : 77;
+}
 
 void
 pair_status_is(kvp_status expected, kvp_status got, const char *call, const char *file, int line)
@@ -36,6 +113,19 @@ pair_refused(kvp_status expected, kvp_status got, const char *word, const char *
 	_fail(file, line);
 }
 
+/* Each end its own devices, or both would find the same ones. */
+static void
+config_devices(struct kvp_config *config, const char *variable)
+{
+	const char *devices = getenv(variable);
+	char setting[KVP_TEXT_MAX + 32];
+
+	if (devices == NULL)
+		return;
+	snprintf(setting, sizeof(setting), "verbs_devices=%s", devices);
+	assert_ok(kvp_config_set(config, setting));
+}
+
 void
 pair_config(struct kvp_config *config, uint64_t cluster, const char *transports)
 {
@@ -44,6 +134,9 @@ pair_config(struct kvp_config *config, uint64_t cluster, const char *transports)
 	snprintf(config->listen, sizeof(config->listen), "127.0.0.1:0");
 	snprintf(config->transports, sizeof(config->transports), "%s", transports);
 	config->log_level = 1; /* links end on purpose all the time */
+	config->dead_ms = PAIR_SLOW(config->dead_ms);
+	if (is_listed(transports, pair_verbs))
+		config_devices(config, cluster % 2 == 1 ? "KVP_TEST_VERBS_A" : "KVP_TEST_VERBS_B");
 }
 
 void
@@ -337,6 +430,25 @@ pair_event_is(struct kvp_engine *engine, uint32_t kind, uint64_t cluster,
 		    event_out->kind, (unsigned long long)event_out->cluster_id,
 		    kvp_status_name(event_out->status), kind, (unsigned long long)cluster);
 	fail();
+}
+
+void
+pair_tags_are(const char *transport, struct kvp_engine *engine, uint64_t cluster, uint64_t first,
+	      uint64_t count)
+{
+	bool *came = calloc(count + 1, sizeof(*came));
+	struct kvp_event event;
+
+	assert_non_null(came);
+	for (uint64_t i = 0; i < count; i++) {
+		pair_event_is(engine, KVP_EVENT_PUSH_ARRIVED, cluster, &event);
+		if (pair_is_ordered(transport))
+			assert_int_equal(event.tag, first + i);
+		assert_true(event.tag >= first && event.tag - first < count);
+		assert_false(came[event.tag - first]);
+		came[event.tag - first] = true;
+	}
+	free(came);
 }
 
 void

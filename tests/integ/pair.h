@@ -7,6 +7,13 @@
  * the library, moves the same blocks of the models one memcpy at a time, and
  * compares everything.
  *
+ * Environment, for machines that are not like the usual one:
+ *   KVP_TEST_TRANSPORTS  which variants of a test run, "shm,tcp" by default
+ *   KVP_TEST_VERBS_A, _B verbs_devices of engines with an odd and with an even cluster id
+ *   KVP_TEST_SLOW        how many times longer everything may take (and waits, where a wait is
+ *                        the test), [1, 100], 1 by default: for emulated processors
+ *   KVP_TEST_ONLY        run the tests whose names match, with * and ?
+ *
  * Threads:    the asserting functions only on cmocka's thread
  */
 #ifndef KVP_TESTS_PAIR_H
@@ -24,13 +31,19 @@
 
 #define PAIR_A       11U /* cluster id of the engine that links */
 #define PAIR_B       22U /* cluster id of the engine that listens first */
-#define PAIR_LONG_MS 20000U
-#define PAIR_ALARM_S 120U
+#define PAIR_LONG_MS PAIR_SLOW(20000U)
+#define PAIR_ALARM_S PAIR_SLOW(120U)
 #define PAIR_GUARD   256U /* bytes before the first and after the last tensor */
+
+/* Every time that a test gives, waits or allows, on this machine. */
+#define PAIR_SLOW(time) (pair_slow() * (time))
+uint32_t
+pair_slow(void);
 
 /* For CMUnitTest.initial_state of pair_setup. */
 extern char pair_shm[];
 extern char pair_tcp[];
+extern char pair_verbs[];
 
 struct pair {
 	struct kvp_engine *a; /* linked to b; both listen */
@@ -108,17 +121,30 @@ int
 pair_setup(void **state);
 int
 pair_teardown(void **state);
+/* A test once over each transport. */
+#define PAIR_OVER(test, setup, teardown)                               \
+	{#test " over shm", test, setup, teardown, pair_shm},          \
+		{#test " over tcp", test, setup, teardown, pair_tcp},  \
+	{                                                              \
+#test " over verbs", test, setup, teardown, pair_verbs \
+	}
+#define PAIR_TEST(test) PAIR_OVER(test, pair_setup, pair_teardown)
 /* The same without a pair: *state is the transports string. */
-#define PAIR_BOTH(test)                                       \
-	{#test " over shm", test, NULL, NULL, pair_shm},      \
-	{                                                     \
-#test " over tcp", test, NULL, NULL, pair_tcp \
-	}
-#define PAIR_TEST(test)                                                      \
-	{#test " over shm", test, pair_setup, pair_teardown, pair_shm},      \
-	{                                                                    \
-#test " over tcp", test, pair_setup, pair_teardown, pair_tcp \
-	}
+#define PAIR_BOTH(test) PAIR_OVER(test, NULL, NULL)
+
+/* Run those of `tests` whose transport is wanted, or that have none; exit status of the program. */
+#define PAIR_RUN(tests) pair_run(tests, sizeof(tests) / sizeof((tests)[0]))
+int
+pair_run(const struct CMUnitTest *tests, size_t count);
+/* Are all of these comma-separated transports wanted? */
+bool
+pair_wants(const char *transports);
+/* The wanted ones, as KVP_TEST_TRANSPORTS has them. */
+const char *
+pair_transports(void);
+/* Events come in the order of their pushes. Over verbs each QP has an order of its own. */
+bool
+pair_is_ordered(const char *transport);
 
 /* Lay out, fill with bytes of `seed`, register. Engine NULL: only a model of another process's. */
 void
@@ -155,6 +181,11 @@ pair_event_next(struct kvp_engine *engine, uint32_t wait_ms, struct kvp_event *e
 void
 pair_event_is(struct kvp_engine *engine, uint32_t kind, uint64_t cluster,
 	      struct kvp_event *event_out);
+
+/* The next `count` events say that pushes `first`, `first` + 1 ... of `cluster` arrived. */
+void
+pair_tags_are(const char *transport, struct kvp_engine *engine, uint64_t cluster, uint64_t first,
+	      uint64_t count);
 
 /* Let others run: what every waiting loop does. */
 void

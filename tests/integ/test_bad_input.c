@@ -648,11 +648,7 @@ status_name__of_all(void **state)
 	assert_string_equal(kvp_status_name(KVP_QUEUE_FULL + 1), "UNKNOWN");
 }
 
-#define FIXTURE_TEST(test)                                                         \
-	{#test " over shm", test, fixture_setup, fixture_teardown, pair_shm},      \
-	{                                                                          \
-#test " over tcp", test, fixture_setup, fixture_teardown, pair_tcp \
-	}
+#define FIXTURE_TEST(test) PAIR_OVER(test, fixture_setup, fixture_teardown)
 
 int
 main(void)
@@ -676,6 +672,5 @@ main(void)
 		{"status_name__of_all", status_name__of_all, NULL, NULL, NULL},
 	};
 
-	alarm(PAIR_ALARM_S);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return PAIR_RUN(tests);
 }

@@ -307,7 +307,7 @@ link__nobody_listens(void **state)
 	close(listen_somewhere(&port));
 	snprintf(port_text, sizeof(port_text), "%u", port);
 	assert_refused(KVP_LINK_FAILED, port_text,
-		       kvp_link(pair->a, loopback(port), 2000, &cluster));
+		       kvp_link(pair->a, loopback(port), PAIR_SLOW(2000), &cluster));
 	assert_int_equal(cluster, 4711);
 }
 
@@ -418,13 +418,13 @@ link__peer_is_silent(void **state)
 	const struct pair *pair = *state;
 
 	for (uint32_t i = 0; i < 3; i++) {
-		uint32_t timeout_ms = 100 + 150 * i;
+		uint32_t timeout_ms = PAIR_SLOW(100 + 150 * i);
 		kvp_status status;
 		uint64_t took_ms = link_to_impostor(pair->a, half, i == 2 ? sizeof(half) : 0, false,
 						    timeout_ms, &status);
 
 		assert_status(KVP_TIMEOUT, status);
-		assert_in_range(took_ms, timeout_ms - 1, timeout_ms + 100);
+		assert_in_range(took_ms, timeout_ms - 1, timeout_ms + PAIR_SLOW(100));
 	}
 }
 
@@ -435,7 +435,7 @@ throw_at(struct kvp_engine *engine, const void *garbage, size_t bytes, bool is_c
 	struct sockaddr_in address = {.sin_family = AF_INET,
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
 				      .sin_port = htons(kvp_port(engine))};
-	struct timeval limit = {.tv_sec = 10};
+	struct timeval limit = {.tv_sec = PAIR_SLOW(10)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	char buffer[4096];
 	ssize_t got;
@@ -494,7 +494,7 @@ static void
 listener__drops_silent_connections(void **state)
 {
 	const struct pair *pair = *state;
-	uint64_t end_ms = pair_now_ms() + 6000;
+	uint64_t end_ms = pair_now_ms() + PAIR_SLOW(6000);
 	struct kvp_engine *peer = NULL;
 	struct kvp_config config;
 
@@ -517,18 +517,18 @@ link__wrong_ids(void **state)
 	uint64_t cluster = 4711;
 
 	assert_refused(KVP_ALREADY_LINK, "exists",
-		       kvp_link(pair->a, loopback(kvp_port(pair->b)), 1000, NULL));
+		       kvp_link(pair->a, loopback(kvp_port(pair->b)), PAIR_SLOW(1000), NULL));
 	assert_refused(KVP_ALREADY_LINK, "exists",
-		       kvp_link(pair->b, loopback(kvp_port(pair->a)), 1000, NULL));
+		       kvp_link(pair->b, loopback(kvp_port(pair->a)), PAIR_SLOW(1000), NULL));
 	assert_ok(kvp_link_query(pair->a, PAIR_B, &info));
 	assert_int_equal(info.state, KVP_LINK_READY);
 	assert_refused(KVP_PARAM_INVALID, "cluster id",
-		       kvp_link(pair->a, loopback(kvp_port(pair->a)), 1000, &cluster));
+		       kvp_link(pair->a, loopback(kvp_port(pair->a)), PAIR_SLOW(1000), &cluster));
 	pair_config(&config, PAIR_A, pair->transport);
 	config.log_level = 0;
 	assert_ok(kvp_open(&config, &twin));
 	assert_refused(KVP_PARAM_INVALID, "cluster id",
-		       kvp_link(pair->a, loopback(kvp_port(twin)), 1000, &cluster));
+		       kvp_link(pair->a, loopback(kvp_port(twin)), PAIR_SLOW(1000), &cluster));
 	kvp_close(twin);
 	assert_int_equal(cluster, 4711);
 	assert_status(KVP_NO_EVENT, kvp_event_poll(pair->a, &event));
@@ -550,9 +550,9 @@ link__no_transport_in_common(void **state)
 	pair_config(&config, 42, "tcp");
 	assert_ok(kvp_open(&config, &tcp));
 	assert_refused(KVP_NO_TRANSPORT, "shm",
-		       kvp_link(shm, loopback(kvp_port(tcp)), 2000, &cluster));
+		       kvp_link(shm, loopback(kvp_port(tcp)), PAIR_SLOW(2000), &cluster));
 	assert_refused(KVP_NO_TRANSPORT, "tcp",
-		       kvp_link(tcp, loopback(kvp_port(shm)), 2000, &cluster));
+		       kvp_link(tcp, loopback(kvp_port(shm)), PAIR_SLOW(2000), &cluster));
 	assert_int_equal(cluster, 4711);
 	assert_ok(kvp_link_list(shm, NULL, 0, &count));
 	assert_int_equal(count, 0);
@@ -582,6 +582,5 @@ main(void)
 		cmocka_unit_test(link__no_transport_in_common),
 	};
 
-	alarm(PAIR_ALARM_S);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return PAIR_RUN(tests);
 }

@@ -331,11 +331,13 @@ transports__first_in_common_is_used(void **state)
 	static const struct {
 		const char *from, *to, *path;
 	} row[] = {
-		{"shm,tcp", "shm,tcp", "shm"}, {"tcp,shm", "shm,tcp", "tcp"},
-		{"shm,tcp", "tcp", "tcp"},     {"shm,tcp", "tcp,shm", "shm"},
-		{"tcp", "shm,tcp", "tcp"},
+		{"shm,tcp", "shm,tcp", "shm"},   {"tcp,shm", "shm,tcp", "tcp"},
+		{"shm,tcp", "tcp", "tcp"},       {"shm,tcp", "tcp,shm", "shm"},
+		{"tcp", "shm,tcp", "tcp"},       {"verbs,shm", "tcp,shm,verbs", "verbs"},
+		{"shm,verbs", "verbs", "verbs"},
 	};
 	const uint64_t block = 7;
+	uint32_t rows = 0;
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
@@ -345,6 +347,9 @@ transports__first_in_common_is_used(void **state)
 		struct kvp_push push;
 		struct pair pair;
 
+		if (!pair_wants(row[i].from) || !pair_wants(row[i].to))
+			continue;
+		rows++;
 		pair_config(&a, PAIR_A, row[i].from);
 		pair_config(&b, PAIR_B, row[i].to);
 		pair_open(&pair, &a, &b);
@@ -363,6 +368,8 @@ transports__first_in_common_is_used(void **state)
 		pair_cache_close(&dst);
 		pair_close(&pair);
 	}
+	if (rows == 0)
+		skip(); /* needs two transports */
 }
 
 int
@@ -378,6 +385,5 @@ main(void)
 		cmocka_unit_test(transports__first_in_common_is_used),
 	};
 
-	alarm(PAIR_ALARM_S);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return PAIR_RUN(tests);
 }

@@ -17,12 +17,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define BEAT_MS   50U
-#define DEAD_MS   500U
-#define MARGIN_MS 1000U /* for a busy machine, on top of what is promised */
-#define BLOCKS    64U
-#define TENSORS   8U
-#define IN_FLIGHT 16U
+#define BEAT_MS         PAIR_SLOW(50U)
+#define DEAD_MS         PAIR_SLOW(500U)
+#define MARGIN_MS       PAIR_SLOW(1000U) /* for a busy machine, on top of what is promised */
+#define STOPPED_DEAD_MS 600000U          /* a stopped one is not to be lost */
+#define BLOCKS          64U
+#define TENSORS         8U
+#define IN_FLIGHT       16U
 
 static const struct pair_shape large = {
 	.tensors = TENSORS, .blocks = BLOCKS, .block_bytes = 32768, .is_shareable = true};
@@ -258,21 +259,21 @@ stopped_receiver__times_the_push_out(void **state)
 	struct bench bench;
 	uint64_t start_ms, took_ms, block = 5;
 
-	bench_open(&bench, *state, &large, 1000, 30000);
+	bench_open(&bench, *state, &large, 1000, STOPPED_DEAD_MS);
 	for (uint32_t round = 0; round < 3; round++) {
 		push = push_of(&bench);
-		push.timeout_ms = 300;
+		push.timeout_ms = PAIR_SLOW(300);
 		child_signal(&bench.child, SIGSTOP);
 		start_ms = pair_now_ms();
 		assert_refused(KVP_TIMEOUT, "timeout_ms", kvp_push_blocks(bench.engine, &push));
 		took_ms = pair_now_ms() - start_ms;
-		assert_in_range(took_ms, 299, 300 + 250);
+		assert_in_range(took_ms, PAIR_SLOW(300) - 1, PAIR_SLOW(300 + 250));
 
 		/* "Nothing moves any more", though the sockets were full of it. */
 		child_signal(&bench.child, SIGCONT);
 		assert_ok(child_ask(&bench.child, CHILD_FILL, round + 10, 0, NULL));
 		pair_cache_fill(&bench.model, round + 10);
-		kvp_unlink(bench.engine, PAIR_B, 5000, 0);
+		kvp_unlink(bench.engine, PAIR_B, PAIR_SLOW(5000), 0);
 		while (kvp_event_poll(bench.engine, &event) == KVP_SUCCESS)
 			;
 		bench_link(&bench);
@@ -283,6 +284,32 @@ stopped_receiver__times_the_push_out(void **state)
 		assert_ok(kvp_push_blocks(bench.engine, &push));
 		pair_model_move(&bench.model, &bench.cache,
 				&(struct pair_move){&block, &block, 1, 0, 0, TENSORS});
+		child_has(&bench, &bench.model);
+	}
+	child_stop(&bench.child);
+	bench_close(&bench);
+}
+
+/* Devices move the bytes: the receiver's processor is not asked, also for the notification. */
+static void
+stopped_receiver__is_written_to(void **state)
+{
+	struct kvp_push push;
+	struct bench bench;
+	uint64_t tag = 0;
+
+	bench_open(&bench, *state, &large, 1000, STOPPED_DEAD_MS);
+	for (uint64_t round = 0; round < 3; round++) {
+		pair_cache_fill(&bench.cache, round + 10);
+		push = push_of(&bench);
+		child_signal(&bench.child, SIGSTOP);
+		assert_ok(kvp_push_blocks(bench.engine, &push));
+		push.notify = (struct kvp_notify){.enabled = 1, .tag = round};
+		assert_ok(kvp_push_blocks(bench.engine, &push));
+		child_signal(&bench.child, SIGCONT);
+		assert_ok(child_ask(&bench.child, CHILD_EVENT, KVP_EVENT_PUSH_ARRIVED, 0, &tag));
+		assert_true(tag == round);
+		pair_model_move(&bench.model, &bench.cache, &bench.all);
 		child_has(&bench, &bench.model);
 	}
 	child_stop(&bench.child);
@@ -338,7 +365,7 @@ host_program__spawns_while_pushing(void **state)
 	struct bench bench;
 	struct kvp_push push;
 
-	bench_open(&bench, *state, &large, BEAT_MS, 3000);
+	bench_open(&bench, *state, &large, BEAT_MS, PAIR_SLOW(3000));
 	for (uint64_t round = 0; round < 6; round++) {
 		struct kvp_transfer *transfer;
 		int status = -1;
@@ -392,7 +419,7 @@ maps(void)
 static bool
 settles(const char *path, uint32_t count)
 {
-	uint64_t end_ms = pair_now_ms() + 3000;
+	uint64_t end_ms = pair_now_ms() + PAIR_SLOW(3000);
 
 	while (entries(path) > count) {
 		if (pair_now_ms() > end_ms)
@@ -531,7 +558,7 @@ quiet_main(void)
 	sched_getaffinity(0, sizeof(cpus), &cpus);
 	for (int i = 1; i < 32; i++)
 		sigaction(i, NULL, &action[i][0]);
-	pair_config(&config, 1, "shm,tcp");
+	pair_config(&config, 1, pair_transports());
 	if (kvp_open(&config, &engine) != KVP_SUCCESS)
 		return 2;
 	if (!threads_block_signals())
@@ -611,6 +638,8 @@ main(int argc, char **argv)
 		PAIR_BOTH(stopped_peer__is_lost_by_silence),
 		{"stopped_receiver__times_the_push_out over tcp",
 		 stopped_receiver__times_the_push_out, NULL, NULL, pair_tcp},
+		{"stopped_receiver__is_written_to over verbs", stopped_receiver__is_written_to,
+		 NULL, NULL, pair_verbs},
 		PAIR_BOTH(restarted_peer__links_again),
 		PAIR_BOTH(host_program__spawns_while_pushing),
 		PAIR_BOTH(open_close__leaves_nothing),
@@ -623,7 +652,6 @@ main(int argc, char **argv)
 		return child_main();
 	if (argc == 2 && strcmp(argv[1], "--quiet") == 0)
 		return quiet_main();
-	alarm(PAIR_ALARM_S);
 	take_shared_folders();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return PAIR_RUN(tests);
 }

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SEEDS       2000U /* per transport */
+#define SEEDS       (2000U / pair_slow()) /* per transport */
 #define AREA_BYTES  (320U * 1024)
 #define TENSORS_MAX 24U
 #define BLOCKS_MAX  80U
@@ -324,13 +324,10 @@ run_seed(struct bench *bench, uint64_t number)
 static int
 bench_open(void **state)
 {
-	const char *transport = *state;
 	struct bench *bench = calloc(1, sizeof(*bench));
-	void *pair = pair_tcp;
+	void *pair = *state;
 
 	assert_non_null(bench);
-	if (strcmp(transport, pair_shm) == 0)
-		pair = pair_shm;
 	pair_setup(&pair);
 	bench->pair = *(struct pair *)pair;
 	free(pair);
@@ -384,12 +381,8 @@ int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
-		{"transfers__match_the_model over shm", transfers__match_the_model, bench_open,
-		 bench_close, pair_shm},
-		{"transfers__match_the_model over tcp", transfers__match_the_model, bench_open,
-		 bench_close, pair_tcp},
+		PAIR_OVER(transfers__match_the_model, bench_open, bench_close),
 	};
 
-	alarm(PAIR_ALARM_S);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return PAIR_RUN(tests);
 }

@@ -234,6 +234,5 @@ main(void)
 		PAIR_TEST(push_blocks__their_block_lists),
 	};
 
-	alarm(PAIR_ALARM_S);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return PAIR_RUN(tests);
 }
