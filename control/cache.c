@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache.c - this engine's caches and its shareable memory
+ * cache.c - this engine's caches
  *
  * Registering and releasing run on the control thread, between its other work,
- * so that a link sees either all or nothing of a cache.
+ * so that a link sees either all or nothing of a cache. What takes long, making
+ * memory usable by devices and undoing it, runs on the caller's thread: before
+ * anybody hears of the cache, and after nobody uses it any more.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,141 +27,6 @@ kvp_cache_find(struct kvp_engine *engine, int64_t cache_id)
 	return NULL;
 }
 
-/* --- shareable memory ------------------------------------------------------ */
-
-static struct kvp_shared *
-shared_at(struct kvp_engine *engine, uint64_t address, uint64_t bytes)
-{
-	for (struct kvp_shared *shared = engine->shared; shared != NULL; shared = shared->next) {
-		uint64_t base = (uint64_t)(uintptr_t)shared->region->base;
-
-		if (address >= base && address - base < shared->region->bytes &&
-		    bytes <= shared->region->bytes - (address - base))
-			return shared;
-	}
-	return NULL;
-}
-
-static struct kvp_shared *
-shared_create(struct kvp_engine *engine, uint64_t bytes, kvp_status *status_out,
-	      struct kvp_error *err)
-{
-	struct kvp_shared *shared = calloc(1, sizeof(*shared));
-	struct kvp_region_config config = {.bytes = bytes};
-
-	if (shared == NULL) {
-		*status_out = kvp_fail(err, KVP_OUT_OF_MEMORY, "no memory for a region");
-		return NULL;
-	}
-	pthread_mutex_lock(&engine->lock);
-	config.id = engine->next_region++;
-	pthread_mutex_unlock(&engine->lock);
-	/* Faulting the pages in takes long: not under the lock. */
-	config.is_huge = engine->config.huge_pages != 0;
-	*status_out = kvp_region_create(&config, &shared->region, err);
-	if (*status_out != KVP_SUCCESS) {
-		free(shared);
-		return NULL;
-	}
-	pthread_mutex_lock(&engine->lock);
-	shared->next = engine->shared;
-	engine->shared = shared;
-	pthread_mutex_unlock(&engine->lock);
-	return shared;
-}
-
-/* Lock held. Peers' mappings go when their views do. */
-static void
-shared_unlink(struct kvp_engine *engine, struct kvp_shared *gone)
-{
-	struct kvp_shared **at = &engine->shared;
-
-	while (*at != gone)
-		at = &(*at)->next;
-	*at = gone->next;
-	for (struct kvp_link *link = engine->links; link != NULL; link = link->next) {
-		for (uint32_t i = 0; i < link->regions; i++) {
-			if (link->regions_shared[i] != gone->region->id)
-				continue;
-			link->regions_shared[i] = link->regions_shared[--link->regions];
-			if (link->path != NULL)
-				link->path->transport->region_gone(link->path, gone->region->id);
-			break;
-		}
-	}
-}
-
-struct shared_removal {
-	void *memory;
-	bool only_cache; /* the region of a released cache; else the caller's own */
-	struct kvp_shared *taken;
-	bool is_busy;
-};
-
-static void
-remove_shared(struct kvp_engine *engine, void *arg)
-{
-	struct shared_removal *removal = arg;
-
-	for (struct kvp_shared *shared = engine->shared; shared != NULL; shared = shared->next) {
-		if (shared->region->base != removal->memory ||
-		    shared->is_cache != removal->only_cache)
-			continue;
-		removal->is_busy = shared->caches > 0;
-		if (removal->is_busy)
-			return;
-		shared_unlink(engine, shared);
-		removal->taken = shared;
-		return;
-	}
-}
-
-static void
-shared_destroy(struct kvp_shared *shared)
-{
-	kvp_region_destroy(shared->region);
-	free(shared);
-}
-
-kvp_status
-kvp_memory_allocate(struct kvp_engine *engine, uint64_t bytes, void **memory_out)
-{
-	struct kvp_error *err = kvp_error_here();
-	kvp_status status = kvp_engine_check(engine, err);
-	struct kvp_shared *shared;
-
-	if (status != KVP_SUCCESS)
-		return status;
-	if (bytes == 0 || memory_out == NULL)
-		return kvp_fail(err, KVP_PARAM_INVALID, "%s",
-				memory_out == NULL ? "memory_out is NULL" : "bytes is 0");
-	shared = shared_create(engine, bytes, &status, err);
-	if (shared != NULL)
-		*memory_out = shared->region->base;
-	return status;
-}
-
-kvp_status
-kvp_memory_release(struct kvp_engine *engine, void *memory)
-{
-	struct kvp_error *err = kvp_error_here();
-	struct shared_removal removal = {.memory = memory};
-	kvp_status status = kvp_engine_check(engine, err);
-
-	if (status != KVP_SUCCESS)
-		return status;
-	kvp_loop_call(engine, remove_shared, &removal);
-	if (removal.is_busy)
-		return kvp_fail(err, KVP_PARAM_INVALID,
-				"memory %p has registered caches in it: release them first",
-				memory);
-	if (removal.taken == NULL)
-		return kvp_fail(err, KVP_PARAM_INVALID,
-				"memory %p is not the start of a kvp_memory_allocate", memory);
-	shared_destroy(removal.taken);
-	return KVP_SUCCESS;
-}
-
 /* --- caches ---------------------------------------------------------------- */
 
 static void
@@ -170,6 +37,7 @@ cache_free(struct kvp_cache *cache)
 	free(cache->tensors);
 	free(cache->spans);
 	free(cache->shared);
+	free(cache->regions);
 	free(cache);
 }
 
@@ -183,7 +51,9 @@ cache_create(const struct kvp_tensor *tensors, uint32_t num_tensors)
 	cache->tensors = calloc(num_tensors, sizeof(*cache->tensors));
 	cache->spans = calloc(num_tensors, sizeof(*cache->spans));
 	cache->shared = calloc(num_tensors, sizeof(struct kvp_shared *));
-	if (cache->tensors == NULL || cache->spans == NULL || cache->shared == NULL) {
+	cache->regions = calloc(num_tensors, sizeof(struct kvp_region *));
+	if (cache->tensors == NULL || cache->spans == NULL || cache->shared == NULL ||
+	    cache->regions == NULL) {
 		cache_free(cache);
 		return NULL;
 	}
@@ -192,28 +62,36 @@ cache_create(const struct kvp_tensor *tensors, uint32_t num_tensors)
 	cache->local.num_tensors = num_tensors;
 	cache->local.tensors = cache->tensors;
 	cache->local.spans = cache->spans;
+	cache->local.regions = cache->regions;
 	return cache;
 }
 
 struct registration {
 	struct kvp_cache *cache;
+	int64_t cache_id; /* out */
 	kvp_status status;
 	struct kvp_error *err;
 };
 
+/* From here on the regions stay: kvp_memory_release is refused. */
 static void
 find_regions(struct kvp_engine *engine, struct kvp_cache *cache)
 {
+	pthread_mutex_lock(&engine->lock);
 	for (uint32_t i = 0; i < cache->local.num_tensors; i++) {
 		const struct kvp_tensor *tensor = &cache->tensors[i];
 
-		cache->shared[i] = shared_at(engine, (uint64_t)(uintptr_t)tensor->base,
-					     kvp_tensor_extent(tensor));
-		if (cache->shared[i] != NULL)
-			cache->shared[i]->caches++;
+		cache->shared[i] = kvp_shared_at(engine, (uint64_t)(uintptr_t)tensor->base,
+						 kvp_tensor_extent(tensor));
+		if (cache->shared[i] == NULL)
+			continue;
+		cache->shared[i]->caches++;
+		cache->regions[i] = cache->shared[i]->region;
 	}
+	pthread_mutex_unlock(&engine->lock);
 }
 
+/* Lock held. */
 static void
 leave_regions(struct kvp_cache *cache)
 {
@@ -221,6 +99,54 @@ leave_regions(struct kvp_cache *cache)
 		if (cache->shared[i] != NULL)
 			cache->shared[i]->caches--;
 	}
+}
+
+static bool
+can_hold(const struct kvp_cache *cache, const struct kvp_transport *transport)
+{
+	if (transport->cache_hold == NULL)
+		return false;
+	return cache->local.memory == NULL || transport->caps.can_reach_device;
+}
+
+/* Every transport lets go of the cache. */
+static void
+forget(struct kvp_engine *engine, struct kvp_cache *cache)
+{
+	for (uint32_t i = 0; i < engine->transports; i++) {
+		const struct kvp_transport *transport = engine->transport[i];
+		uint32_t slot;
+
+		kvp_transport_find(transport->name, &slot);
+		if (cache->local.held[slot] != NULL)
+			transport->cache_forget(&engine->dataplane, cache->local.held[slot]);
+		cache->local.held[slot] = NULL;
+	}
+}
+
+/*
+ * Every transport makes the memory usable, or the cache is not registered: one that some links could never
+ * reach would move bytes on a slower road, or not at all, and nobody would know why.
+ */
+static kvp_status
+hold(struct kvp_engine *engine, struct kvp_cache *cache, struct kvp_error *err)
+{
+	for (uint32_t i = 0; i < engine->transports; i++) {
+		const struct kvp_transport *transport = engine->transport[i];
+		kvp_status status;
+		uint32_t slot;
+
+		kvp_transport_find(transport->name, &slot);
+		if (!can_hold(cache, transport))
+			continue;
+		status = transport->cache_hold(&engine->dataplane, &cache->local,
+					       &cache->local.held[slot], err);
+		if (status != KVP_SUCCESS) {
+			forget(engine, cache);
+			return status;
+		}
+	}
+	return KVP_SUCCESS;
 }
 
 static bool
@@ -254,33 +180,51 @@ add_cache(struct kvp_engine *engine, void *arg)
 		return;
 	}
 	engine->next_cache++;
+	registration->cache_id = cache->local.id;
 	for (at = (uint32_t)((uint64_t)cache->local.id % KVP_CACHES_MAX);
 	     engine->cache[at] != NULL;)
 		at = (at + 1) % KVP_CACHES_MAX;
 	engine->cache[at] = cache;
 	engine->caches++;
-	find_regions(engine, cache);
 	for (struct kvp_link *link = engine->links; link != NULL; link = link->next) {
 		if (knows_catalogue(link))
 			kvp_catalogue_announce(link, cache);
 	}
 }
 
+/* `memory` NULL: the CPU's. */
 static kvp_status
 register_tensors(struct kvp_engine *engine, const struct kvp_tensor *tensors, uint32_t num_tensors,
-		 int64_t *cache_id_out, struct kvp_error *err)
+		 const struct kvp_device_memory *memory, int64_t *cache_id_out,
+		 struct kvp_error *err)
 {
-	struct registration registration = {.status = KVP_SUCCESS, .err = err};
+	struct registration registration = {.err = err};
+	struct kvp_cache *cache = cache_create(tensors, num_tensors);
 
-	registration.cache = cache_create(tensors, num_tensors);
-	if (registration.cache == NULL)
+	if (cache == NULL)
 		return kvp_fail(err, KVP_OUT_OF_MEMORY, "no memory for a cache of %u tensors",
 				num_tensors);
-	kvp_loop_call(engine, add_cache, &registration);
-	if (registration.status != KVP_SUCCESS)
-		cache_free(registration.cache);
-	else
-		*cache_id_out = registration.cache->local.id;
+	if (memory != NULL) {
+		cache->memory = *memory;
+		cache->local.memory = &cache->memory;
+	} else {
+		find_regions(engine, cache);
+	}
+	registration.cache = cache;
+	registration.status = hold(engine, cache, err);
+	if (registration.status == KVP_SUCCESS) {
+		kvp_loop_call(engine, add_cache, &registration);
+		if (registration.status == KVP_SUCCESS) {
+			/* Not read back from the cache: another thread may release it by now. */
+			*cache_id_out = registration.cache_id;
+			return KVP_SUCCESS;
+		}
+		forget(engine, cache);
+	}
+	pthread_mutex_lock(&engine->lock);
+	leave_regions(cache);
+	pthread_mutex_unlock(&engine->lock);
+	cache_free(cache);
 	return registration.status;
 }
 
@@ -306,7 +250,65 @@ kvp_cache_register(struct kvp_engine *engine, const struct kvp_tensor *tensors,
 
 	if (status != KVP_SUCCESS)
 		return status;
-	return register_tensors(engine, tensors, num_tensors, cache_id_out, err);
+	return register_tensors(engine, tensors, num_tensors, NULL, cache_id_out, err);
+}
+
+/* The memory, and that the tensors lie in it. */
+static kvp_status
+check_memory(const struct kvp_device_memory *memory, const struct kvp_tensor *tensors,
+	     uint32_t num_tensors, struct kvp_error *err)
+{
+	uint64_t base;
+
+	if (memory == NULL)
+		return kvp_fail(err, KVP_PARAM_INVALID, "memory is NULL");
+	base = (uint64_t)(uintptr_t)memory->base;
+	if (memory->fd < 0 || memory->bytes == 0)
+		return kvp_fail(err, KVP_PARAM_INVALID,
+				"memory->fd is %d and memory->bytes %" PRIu64
+				"; a dma-buf's descriptor and at least one byte are needed",
+				memory->fd, memory->bytes);
+	if (base == 0 || base + (memory->bytes - 1) < base ||
+	    memory->offset + (memory->bytes - 1) < memory->offset)
+		return kvp_fail(err, KVP_PARAM_INVALID,
+				"memory->base %p or memory->offset %" PRIu64 " with %" PRIu64
+				" bytes is NULL or wraps",
+				memory->base, memory->offset, memory->bytes);
+	for (uint32_t i = 0; i < num_tensors; i++) {
+		uint64_t first = (uint64_t)(uintptr_t)tensors[i].base;
+		uint64_t bytes = kvp_tensor_extent(&tensors[i]);
+
+		if (first < base || first - base >= memory->bytes ||
+		    bytes > memory->bytes - (first - base))
+			return kvp_fail(err, KVP_PARAM_INVALID,
+					"tensors[%u] (%p, %" PRIu64
+					" bytes) does not lie in memory (%p, %" PRIu64 " bytes)",
+					i, tensors[i].base, bytes, memory->base, memory->bytes);
+	}
+	return KVP_SUCCESS;
+}
+
+kvp_status
+kvp_cache_register_device(struct kvp_engine *engine, const struct kvp_tensor *tensors,
+			  uint32_t num_tensors, const struct kvp_device_memory *memory,
+			  int64_t *cache_id_out)
+{
+	struct kvp_error *err = kvp_error_here();
+	kvp_status status = check_arguments(engine, tensors, num_tensors, cache_id_out, false, err);
+
+	if (status == KVP_SUCCESS)
+		status = check_memory(memory, tensors, num_tensors, err);
+	if (status != KVP_SUCCESS)
+		return status;
+	for (uint32_t i = 0; i < engine->transports; i++) {
+		if (engine->transport[i]->caps.can_reach_device)
+			return register_tensors(engine, tensors, num_tensors, memory, cache_id_out,
+						err);
+	}
+	return kvp_fail(
+		err, KVP_FEATURE_NOT_ENABLED,
+		"no transport of '%s' reaches device memory: set transports to one that does",
+		engine->config.transports);
 }
 
 /* Bytes of all tensors one after another, each page aligned; 0 when that overflows. */
@@ -348,21 +350,19 @@ kvp_cache_allocate(struct kvp_engine *engine, struct kvp_tensor *tensors, uint32
 		return kvp_fail(err, KVP_PARAM_INVALID,
 				"tensors: their sizes add up past 2^63 bytes");
 	}
-	shared = shared_create(engine, bytes, &status, err);
+	shared = kvp_shared_create(engine, bytes, &status, err);
 	if (shared == NULL)
 		goto free_offsets;
 	shared->is_cache = true;
 	for (uint32_t i = 0; i < num_tensors; i++)
 		tensors[i].base = (uint8_t *)shared->region->base + offsets[i];
-	status = register_tensors(engine, tensors, num_tensors, cache_id_out, err);
+	status = register_tensors(engine, tensors, num_tensors, NULL, cache_id_out, err);
 	if (status != KVP_SUCCESS) {
-		struct shared_removal removal = {.memory = shared->region->base,
-						 .only_cache = true};
+		bool is_busy;
 
 		for (uint32_t i = 0; i < num_tensors; i++)
 			tensors[i].base = NULL;
-		kvp_loop_call(engine, remove_shared, &removal);
-		shared_destroy(removal.taken);
+		kvp_shared_destroy(kvp_shared_take(engine, shared->region->base, true, &is_busy));
 	}
 free_offsets:
 	free(offsets);
@@ -420,21 +420,29 @@ stop_again(struct kvp_engine *engine, void *arg)
 }
 
 static void
+take_out(struct kvp_engine *engine, void *arg)
+{
+	const struct release *release = arg;
+
+	for (uint32_t i = 0; i < KVP_CACHES_MAX; i++) {
+		if (engine->cache[i] == release->cache)
+			engine->cache[i] = NULL;
+	}
+	engine->caches--;
+}
+
+/* After devices let go: the region's address must not be other memory while they hold it. */
+static void
 finish_release(struct kvp_engine *engine, void *arg)
 {
 	struct release *release = arg;
 	struct kvp_cache *cache = release->cache;
 
-	for (uint32_t i = 0; i < KVP_CACHES_MAX; i++) {
-		if (engine->cache[i] == cache)
-			engine->cache[i] = NULL;
-	}
-	engine->caches--;
 	leave_regions(cache);
 	if (cache->shared[0] != NULL && cache->shared[0]->is_cache &&
 	    cache->shared[0]->caches == 0) {
 		release->own = cache->shared[0];
-		shared_unlink(engine, release->own);
+		kvp_shared_unlink(engine, release->own);
 	}
 }
 
@@ -509,9 +517,11 @@ kvp_cache_release(struct kvp_engine *engine, int64_t cache_id)
 		return KVP_SUCCESS;
 	await_holds(engine, &release);
 	await_peers(engine, &release);
+	kvp_loop_call(engine, take_out, &release);
+	forget(engine, release.cache);
 	kvp_loop_call(engine, finish_release, &release);
 	if (release.own != NULL)
-		shared_destroy(release.own);
+		kvp_shared_destroy(release.own);
 	cache_free(release.cache);
 	return KVP_SUCCESS;
 }
@@ -548,6 +558,15 @@ kvp_cache_query(struct kvp_engine *engine, int64_t cache_id, struct kvp_cache_in
 }
 
 void
+kvp_cache_forget_all(struct kvp_engine *engine)
+{
+	for (uint32_t i = 0; i < KVP_CACHES_MAX; i++) {
+		if (engine->cache[i] != NULL)
+			forget(engine, engine->cache[i]);
+	}
+}
+
+void
 kvp_cache_free_all(struct kvp_engine *engine)
 {
 	for (uint32_t i = 0; i < KVP_CACHES_MAX; i++) {
@@ -558,6 +577,6 @@ kvp_cache_free_all(struct kvp_engine *engine)
 		struct kvp_shared *first = engine->shared;
 
 		engine->shared = first->next;
-		shared_destroy(first);
+		kvp_shared_destroy(first);
 	}
 }

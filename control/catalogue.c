@@ -77,6 +77,28 @@ share_regions(struct kvp_link *link, const struct kvp_cache *cache)
 	return true;
 }
 
+/* Can the link's peer be told of the cache, and does its path know by now how to reach it? */
+static bool
+offer(struct kvp_link *link, const struct kvp_cache *cache)
+{
+	const struct kvp_transport *transport = link->path->transport;
+	struct kvp_error error;
+	kvp_status status = KVP_SUCCESS;
+
+	if (cache->local.memory != NULL && !transport->caps.can_reach_device) {
+		kvp_log(link->engine->config.log_level, 2,
+			"cache %" PRId64 " lies in device memory, which %s does not reach: cluster "
+			"%" PRIu64 " is not told of it",
+			cache->local.id, transport->name, link->cluster_id);
+		return false;
+	}
+	if (transport->cache_offer != NULL)
+		status = transport->cache_offer(link->path, &cache->local, &error);
+	if (status != KVP_SUCCESS)
+		kvp_link_broke(link, status, error.text);
+	return status == KVP_SUCCESS;
+}
+
 void
 kvp_catalogue_announce(struct kvp_link *link, const struct kvp_cache *cache)
 {
@@ -86,7 +108,7 @@ kvp_catalogue_announce(struct kvp_link *link, const struct kvp_cache *cache)
 	struct kvp_remote_tensor *tensors;
 	uint8_t *frame;
 
-	if (!share_regions(link, cache))
+	if (!offer(link, cache) || !share_regions(link, cache))
 		return;
 	tensors = calloc(n, sizeof(*tensors));
 	frame = malloc(size);

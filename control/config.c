@@ -9,6 +9,7 @@
 #include "address.h"
 #include "check.h"
 #include "report.h"
+#include "rights.h"
 
 enum kind {
 	KIND_U32,
@@ -18,6 +19,9 @@ enum kind {
 	KIND_LISTEN, /* texts of KVP_TEXT_MAX bytes */
 	KIND_NAMES,
 	KIND_CPUS,
+	KIND_RIGHTS,
+	KIND_DEVICES,
+	KIND_MTU, /* u32: 0, or a power of two in [min, max] */
 };
 
 struct setting {
@@ -41,8 +45,10 @@ static const struct setting settings[] = {
 	{FIELD(lanes), KIND_U32, "1", 1, KVP_LANES_MAX, NULL, "polling threads"},
 	{FIELD(listen), KIND_LISTEN, "", 0, 0, NULL,
 	 "ipv4:port or [ipv6]:port to listen on, port 0 = any; empty = do not listen"},
-	{FIELD(transports), KIND_NAMES, "shm,tcp", 0, 0, NULL,
+	{FIELD(transports), KIND_NAMES, "verbs,shm,tcp", 0, 0, NULL,
 	 "names in order of preference, separated by commas"},
+	{FIELD(peer_rights), KIND_RIGHTS, "push,pull", 0, 0, NULL,
+	 "what peers may do to this engine's caches: push, pull, both with a comma, or nothing"},
 	{FIELD(lane_cpus), KIND_CPUS, "", 0, 0, NULL,
 	 "CPU of lane 0, 1, ... separated by commas; a lane without one is not pinned"},
 	{FIELD(idle), KIND_WORD, "adaptive", KVP_IDLE_ADAPTIVE, KVP_IDLE_POLL, "adaptive|poll",
@@ -56,6 +62,26 @@ static const struct setting settings[] = {
 	{FIELD(dead_ms), KIND_U32, "3000", 30, 600000, NULL,
 	 "milliseconds of silence after which a peer is lost; more than heartbeat_ms"},
 	{FIELD(streams), KIND_U32, "2", 1, KVP_PATH_ENDPOINTS_MAX, NULL, "tcp streams per link"},
+	{FIELD(verbs_devices), KIND_DEVICES, "", 0, 0, NULL,
+	 "RDMA devices, or device:port, in this order; empty = all active ones, nearest first"},
+	{FIELD(verbs_gid_index), KIND_U32, "255", 0, 255, NULL,
+	 "of each port's GID table; 255 = chosen by rule"},
+	{FIELD(verbs_rails), KIND_U32, "4", 1, 4, NULL, "RDMA ports of one link, at most"},
+	{FIELD(verbs_qps), KIND_U32, "2", 1, 8, NULL, "queue pairs per peer and rail"},
+	{FIELD(verbs_mtu), KIND_MTU, "0", 256, 4096, NULL,
+	 "bytes, a power of two; 0 = what both ports have"},
+	{FIELD(verbs_traffic_class), KIND_U32, "106", 0, 255, NULL,
+	 "of RoCE packets; DSCP is a quarter of it"},
+	{FIELD(verbs_service_level), KIND_U32, "0", 0, 15, NULL, "of InfiniBand packets"},
+	{FIELD(verbs_timeout), KIND_U32, "16", 1, 31, NULL,
+	 "of an acknowledgement: 4.096 us x 2^n, times verbs_retry + 1"},
+	{FIELD(verbs_retry), KIND_U32, "6", 0, 7, NULL,
+	 "times a request is sent again; some providers take 7 for ever"},
+	{FIELD(verbs_rnr_retry), KIND_U32, "6", 0, 6, NULL,
+	 "the same when the peer has no receive posted"},
+	{FIELD(verbs_rnr_timer), KIND_U32, "12", 1, 31, NULL, "code of the wait before that"},
+	{FIELD(verbs_pieces), KIND_U32, "30", 1, 30, NULL,
+	 "pieces that one request gathers, at most"},
 	{FIELD(max_transfers), KIND_POWER, "4096", 16, 65536, NULL,
 	 "transfers in flight per engine and lane"},
 	{FIELD(max_events), KIND_U32, "4096", 16, 65536, NULL, "events kept until they are polled"},
@@ -72,7 +98,10 @@ static const struct setting settings[] = {
 	{FIELD(log_level), KIND_U32, "2", 0, 4, NULL,
 	 "on stderr: 0 silent, 1 error, 2 warning, 3 info, 4 debug"},
 };
+
 #define SETTINGS (sizeof(settings) / sizeof(settings[0]))
+
+#define DEVICE_NAME_MAX 63U /* as IBV_SYSFS_NAME_MAX allows */
 
 /* Texts that callers give are shown cut; kvp_fail makes them printable. */
 #define SHOWN "%.80s"
@@ -80,7 +109,8 @@ static const struct setting settings[] = {
 static bool
 is_text(enum kind kind)
 {
-	return kind == KIND_LISTEN || kind == KIND_NAMES || kind == KIND_CPUS;
+	return kind == KIND_LISTEN || kind == KIND_NAMES || kind == KIND_CPUS ||
+	       kind == KIND_RIGHTS || kind == KIND_DEVICES;
 }
 
 /* Digits of `base` and nothing else. */
@@ -112,14 +142,17 @@ read_digits(const char *text, uint32_t base, uint64_t *value_out)
 static kvp_status
 check_number(const struct setting *setting, uint64_t value, struct kvp_error *err)
 {
-	bool is_power = setting->kind == KIND_POWER;
+	bool is_power = setting->kind == KIND_POWER || setting->kind == KIND_MTU;
 
+	if (setting->kind == KIND_MTU && value == 0)
+		return KVP_SUCCESS;
 	if (value >= setting->min && value <= setting->max &&
 	    (!is_power || (value & (value - 1)) == 0))
 		return KVP_SUCCESS;
-	return kvp_fail(err, KVP_PARAM_INVALID, "%s %llu is not %sin [%llu, %llu]", setting->key,
-			(unsigned long long)value, is_power ? "a power of two " : "",
-			(unsigned long long)setting->min, (unsigned long long)setting->max);
+	return kvp_fail(err, KVP_PARAM_INVALID, "%s %llu is not %s%sin [%llu, %llu]", setting->key,
+			(unsigned long long)value, setting->kind == KIND_MTU ? "0 or " : "",
+			is_power ? "a power of two " : "", (unsigned long long)setting->min,
+			(unsigned long long)setting->max);
 }
 
 /* Place of `text` in words "a|b|c", or -1. */
@@ -251,6 +284,56 @@ check_listen(const char *text, struct kvp_error *err)
 }
 
 static kvp_status
+check_rights(const char *text, struct kvp_error *err)
+{
+	uint32_t rights;
+
+	if (kvp_rights_parse(text, &rights))
+		return KVP_SUCCESS;
+	return kvp_fail(err, KVP_PARAM_INVALID,
+			"peer_rights '" SHOWN "' are not push, pull, both with a comma, or nothing",
+			text);
+}
+
+/* Names as the kernel gives them, each maybe with a port. Which exist is asked elsewhere. */
+static bool
+are_devices(const char *text)
+{
+	static const char letters[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+
+	for (const char *at = text; *text != '\0'; at++) {
+		size_t length = strspn(at, letters);
+
+		if (length < 1 || length > DEVICE_NAME_MAX)
+			return false;
+		at += length;
+		if (*at == ':') {
+			length = strspn(++at, "0123456789");
+			if (length < 1 || length > 3)
+				return false;
+			at += length;
+		}
+		if (*at == '\0')
+			return true;
+		if (*at != ',')
+			return false;
+	}
+	return true;
+}
+
+static kvp_status
+check_devices(const char *text, struct kvp_error *err)
+{
+	if (are_devices(text))
+		return KVP_SUCCESS;
+	return kvp_fail(err, KVP_PARAM_INVALID,
+			"verbs_devices '" SHOWN
+			"' are not names, each maybe with :port, separated by commas",
+			text);
+}
+
+static kvp_status
 check_text(const struct setting *setting, const char *text, struct kvp_error *err)
 {
 	char names[KVP_RAILS_MAX][KVP_NAME_MAX];
@@ -263,6 +346,10 @@ check_text(const struct setting *setting, const char *text, struct kvp_error *er
 		return check_listen(text, err);
 	if (setting->kind == KIND_NAMES)
 		return read_names(text, names, err) < 0 ? KVP_PARAM_INVALID : KVP_SUCCESS;
+	if (setting->kind == KIND_RIGHTS)
+		return check_rights(text, err);
+	if (setting->kind == KIND_DEVICES)
+		return check_devices(text, err);
 	return read_cpus(text, cpu, err) < 0 ? KVP_PARAM_INVALID : KVP_SUCCESS;
 }
 
@@ -408,8 +495,10 @@ describe_range(const struct setting *setting, char *text, size_t size)
 	else if (is_text(setting->kind))
 		snprintf(text, size, "text: ");
 	else
-		snprintf(text, size,
-			 "%s[%llu, %llu]: ", setting->kind == KIND_POWER ? "power of two in " : "",
+		snprintf(text, size, "%s[%llu, %llu]: ",
+			 setting->kind == KIND_POWER ? "power of two in "
+			 : setting->kind == KIND_MTU ? "0 or power of two in "
+						     : "",
 			 (unsigned long long)setting->min, (unsigned long long)setting->max);
 }
 

@@ -124,17 +124,45 @@ stop_transports(struct kvp_engine *engine)
 	}
 }
 
+/* A preferred transport that this machine has not got is left out, but never silently. */
+static bool
+may_leave_out(const struct kvp_engine *engine, const struct kvp_transport *transport)
+{
+	return engine->transports > 1 &&
+	       (transport->is_required == NULL || !transport->is_required(&engine->config));
+}
+
+static void
+leave_out(struct kvp_engine *engine, uint32_t i, const struct kvp_error *why)
+{
+	size_t used = strlen(engine->left_out);
+
+	snprintf(engine->left_out + used, sizeof(engine->left_out) - used, "%s%s",
+		 used > 0 ? "; " : "", why->text);
+	kvp_log(engine->config.log_level, 3, "without %s: %s", engine->transport[i]->name,
+		why->text);
+	engine->transports--;
+	memmove(&engine->transport[i], &engine->transport[i + 1],
+		(engine->transports - i) * sizeof(engine->transport[0]));
+}
+
 static kvp_status
 start_transports(struct kvp_engine *engine, struct kvp_error *err)
 {
-	for (uint32_t i = 0; i < engine->transports; i++) {
+	uint32_t i = 0;
+
+	while (i < engine->transports) {
+		const struct kvp_transport *transport = engine->transport[i];
 		kvp_status status;
 		uint32_t slot;
 
-		kvp_transport_find(engine->transport[i]->name, &slot);
-		status = engine->transport[i]->start(&engine->dataplane,
-						     &engine->dataplane.state[slot], err);
-		if (status != KVP_SUCCESS) {
+		kvp_transport_find(transport->name, &slot);
+		status = transport->start(&engine->dataplane, &engine->dataplane.state[slot], err);
+		if (status == KVP_SUCCESS) {
+			i++;
+		} else if (status == KVP_NO_TRANSPORT && may_leave_out(engine, transport)) {
+			leave_out(engine, i, err);
+		} else {
 			stop_transports(engine);
 			return status;
 		}
@@ -226,6 +254,7 @@ fill_dataplane(struct kvp_engine *engine, struct kvp_error *err)
 	struct kvp_dataplane *dataplane = &engine->dataplane;
 
 	*dataplane = (struct kvp_dataplane){
+		.config = &engine->config,
 		.cluster_id = engine->config.cluster_id,
 		.reactor = &engine->reactor,
 		.inbox = engine->inbox,
@@ -409,6 +438,7 @@ kvp_close(struct kvp_engine *engine)
 	kvp_reactor_wake(&engine->reactor);
 	pthread_join(engine->thread, NULL);
 
+	kvp_cache_forget_all(engine);
 	stop_transports(engine);
 	stop_lanes(engine);
 	kvp_cache_free_all(engine);

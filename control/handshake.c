@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 
 #include "report.h"
+#include "rights.h"
 #include "state.h"
 #include "wake.h"
 
@@ -61,6 +62,7 @@ fill_hello(struct kvp_engine *engine, struct kvp_hello *hello)
 	hello->role = engine->config.role;
 	hello->heartbeat_ms = engine->config.heartbeat_ms;
 	hello->lanes = engine->config.lanes;
+	hello->rights = kvp_rights_of(engine->config.peer_rights);
 	hello->rails = engine->transports;
 	for (uint32_t i = 0; i < engine->transports; i++) {
 		snprintf(hello->rail[i].name, KVP_NAME_MAX, "%s", engine->transport[i]->name);
@@ -220,6 +222,16 @@ settle_crossing(struct kvp_link *link)
 	return false;
 }
 
+static const struct kvp_blob *
+peer_rail(const struct kvp_link *link, const char *name)
+{
+	for (uint32_t i = 0; i < link->peer.rails; i++) {
+		if (strncmp(link->peer.rail[i].name, name, KVP_NAME_MAX) == 0)
+			return &link->peer.rail[i].blob;
+	}
+	return NULL;
+}
+
 /* The path of `link`: created here, offered to the peer. False: the link was ended. */
 static bool
 create_path(struct kvp_link *link, const struct kvp_transport *transport, uint32_t endpoints)
@@ -232,6 +244,9 @@ create_path(struct kvp_link *link, const struct kvp_transport *transport, uint32
 		.endpoints = endpoints,
 		.first_lane = engine->link_count % engine->config.lanes,
 		.changed = kvp_link_path_changed,
+		.note = kvp_link_note,
+		.say = kvp_link_say,
+		.peer_rail = peer_rail(link, transport->name),
 		.ctx = link,
 	};
 	struct kvp_error error;
@@ -265,24 +280,13 @@ send_path(struct kvp_link *link)
 		kvp_link_broke(link, KVP_LINK_FAILED, "the path could not be offered");
 }
 
-static const struct kvp_blob *
-peer_rail(const struct kvp_link *link, const char *name)
-{
-	for (uint32_t i = 0; i < link->peer.rails; i++) {
-		if (strncmp(link->peer.rail[i].name, name, KVP_NAME_MAX) == 0)
-			return &link->peer.rail[i].blob;
-	}
-	return NULL;
-}
-
 /* The first transport of our list that the peer has and that reaches it; NULL: `reasons` says why none. */
 static const struct kvp_transport *
 choose_transport(struct kvp_link *link, char *reasons, size_t size)
 {
 	struct kvp_engine *engine = link->engine;
-	size_t used = 0;
+	size_t used = (size_t)snprintf(reasons, size, "%s", engine->left_out);
 
-	reasons[0] = '\0';
 	for (uint32_t i = 0; i < engine->transports; i++) {
 		const struct kvp_transport *transport = engine->transport[i];
 		const struct kvp_blob *blob = peer_rail(link, transport->name);
@@ -323,6 +327,7 @@ welcome(struct kvp_link *link, const struct kvp_hello *hello)
 		refuse_link(link, KVP_NO_TRANSPORT, text);
 		return;
 	}
+	snprintf(link->not_over, sizeof(link->not_over), "%s", reasons);
 	link->step = KVP_STEP_PATH;
 	if (create_path(link, transport,
 			transport->endpoints(&engine->dataplane, link->peer_lanes)))
@@ -353,6 +358,7 @@ kvp_link_accept(struct kvp_engine *engine, struct kvp_channel *channel, const ch
 	link->step = KVP_STEP_PATH;
 	link->deadline_ns = engine->now_ns + 60000ULL * 1000000;
 	snprintf(link->address, sizeof(link->address), "%s", address);
+	snprintf(link->not_over, sizeof(link->not_over), "%s", engine->left_out);
 	kvp_channel_move(&link->channel, channel, &link_events, link);
 	know_peer(link, hello);
 	/* Greet even one that will be refused: it must learn whom it met. */
@@ -528,9 +534,12 @@ kvp_link_advance(struct kvp_link *link)
 	struct kvp_engine *engine = link->engine;
 	struct kvp_event event = {.kind = KVP_EVENT_PEER_LINKED, .cluster_id = link->cluster_id};
 
-	if (link->step != KVP_STEP_CATALOGUE || link->path->state != KVP_PATH_UP)
+	if (link->step != KVP_STEP_CATALOGUE ||
+	    (link->path->state != KVP_PATH_UP && !link->path->wants_lanes))
 		return;
 	if (!link->is_attached && !attach_endpoints(link))
+		return;
+	if (link->path->state != KVP_PATH_UP)
 		return;
 	/* The acceptor answers READY with READY: once kvp_link returns, both ends are usable. */
 	if (!link->has_sent_ready && link->has_catalogue && link->waiting == 0 &&
@@ -542,9 +551,11 @@ kvp_link_advance(struct kvp_link *link)
 		return;
 	link->step = KVP_STEP_READY;
 	link->was_ready = true;
-	snprintf(link->path_text, sizeof(link->path_text), "%s", link->path->text);
 	kvp_log(engine->config.log_level, 3, "link to cluster %llu at %s is up over %s",
-		(unsigned long long)link->cluster_id, link->address, link->path_text);
+		(unsigned long long)link->cluster_id, link->address, link->path->text);
+	if (link->not_over[0] != '\0')
+		kvp_log(engine->config.log_level, 3, "link to cluster %llu: not over %s",
+			(unsigned long long)link->cluster_id, link->not_over);
 	kvp_event_raise(engine, &event);
 	kvp_engine_changed(engine);
 }

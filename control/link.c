@@ -173,6 +173,50 @@ value_frame(struct kvp_link *link, uint8_t type, uint64_t value)
 	}
 }
 
+bool
+kvp_link_note(struct kvp_path *path, const uint8_t *body, uint32_t bytes, void *ctx)
+{
+	struct kvp_link *link = ctx;
+	size_t size = KVP_FRAME_HEADER + (size_t)bytes;
+	uint8_t *frame;
+
+	(void)path;
+	if (link->step == KVP_STEP_CLOSING || !kvp_channel_is_open(&link->channel))
+		return false;
+	frame = malloc(size);
+	if (frame == NULL) {
+		kvp_link_broke(link, KVP_OUT_OF_MEMORY, "no memory for a note to the peer's path");
+		return false;
+	}
+	link_transmit(link, frame, kvp_frame_encode_note(body, bytes, frame, size));
+	free(frame);
+	return true;
+}
+
+void
+kvp_link_say(struct kvp_path *path, uint32_t level, const char *text, void *ctx)
+{
+	const struct kvp_link *link = ctx;
+
+	kvp_log(link->engine->config.log_level, level, "link to cluster %llu at %s, %s: %s",
+		(unsigned long long)link->cluster_id, link->address, path->transport->name, text);
+}
+
+static void
+note_frame(struct kvp_link *link, const uint8_t *body, uint32_t bytes)
+{
+	const struct kvp_transport *transport = link->path->transport;
+	struct kvp_error error;
+	kvp_status status;
+
+	status = transport->path_note != NULL
+			 ? transport->path_note(link->path, body, bytes, &error)
+			 : kvp_fail(&error, KVP_PROTOCOL, "a note came, and %s takes none",
+				    transport->name);
+	if (status != KVP_SUCCESS)
+		kvp_link_end(link, status, KVP_PEER_LOST, error.text);
+}
+
 /* Frames that mean the same at any time after the greeting. */
 static bool
 steady_frame(struct kvp_link *link, uint8_t type, const uint8_t *body, uint32_t bytes)
@@ -185,6 +229,9 @@ steady_frame(struct kvp_link *link, uint8_t type, const uint8_t *body, uint32_t 
 		return true;
 	case KVP_FRAME_CACHE_ADD:
 		kvp_catalogue_add(link, body, bytes);
+		return true;
+	case KVP_FRAME_NOTE:
+		note_frame(link, body, bytes);
 		return true;
 	case KVP_FRAME_CACHE_GONE:
 	case KVP_FRAME_CACHE_GONE_ACK:
@@ -254,6 +301,15 @@ kvp_link_path_changed(struct kvp_path *path, void *ctx)
 	kvp_link_advance(link);
 }
 
+/* Its timers run as long as it has endpoints to lose. Returns when it wants to be asked again. */
+static uint64_t
+tick_path(struct kvp_link *link)
+{
+	if (link->path == NULL || link->path->transport->path_tick == NULL)
+		return UINT64_MAX;
+	return link->path->transport->path_tick(link->path, link->engine->now_ns);
+}
+
 /* An endpoint's connection died though the control connection did not (a lane found out). */
 static void
 check_endpoints(struct kvp_link *link)
@@ -291,6 +347,16 @@ check_silence(struct kvp_link *link)
 	kvp_link_end(link, KVP_PEER_LOST, KVP_PEER_LOST, text);
 }
 
+static void
+end_connecting(struct kvp_link *link)
+{
+	char text[KVP_ERROR_TEXT_MAX];
+
+	snprintf(text, sizeof(text), "the data connections did not come up in time: %.*s",
+		 KVP_ERROR_TEXT_MAX - 64, link->path->text);
+	kvp_link_end(link, KVP_TIMEOUT, KVP_PEER_LOST, text);
+}
+
 /* The deadline of a handshake, or of waiting for the peer's reason, passed. */
 static void
 end_late(struct kvp_link *link)
@@ -302,6 +368,8 @@ end_late(struct kvp_link *link)
 			     link->doubt == KVP_PEER_LOST && !link->was_ready ? KVP_LINK_FAILED
 									      : link->doubt,
 			     KVP_PEER_LOST, why.text);
+	else if (link->path != NULL && link->path->state == KVP_PATH_CONNECTING)
+		end_connecting(link);
 	else
 		kvp_link_end(link, KVP_TIMEOUT, KVP_PEER_LOST,
 			     "the peer did not finish the link handshake in time");
@@ -338,7 +406,11 @@ kvp_link_tick(struct kvp_engine *engine)
 	if (next_ns > 100000000)
 		next_ns = 100000000;
 	for (struct kvp_link *link = engine->links, *next; link != NULL; link = next) {
+		uint64_t path_ns = tick_path(link);
+
 		next = link->next;
+		if (path_ns < next_ns)
+			next_ns = path_ns;
 		if (link->step != KVP_STEP_CLOSING)
 			tick_open(link);
 		if (link->step != KVP_STEP_CLOSING) {

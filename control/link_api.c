@@ -208,6 +208,8 @@ kvp_unlink(struct kvp_engine *engine, uint64_t cluster_id, uint32_t timeout_ms, 
 static void
 sum_endpoints(const struct kvp_link *link, struct kvp_link_info *info)
 {
+	struct kvp_totals totals = {0};
+
 	for (uint32_t i = 0; link->is_attached && i < link->path->config.endpoints; i++) {
 		const struct kvp_endpoint *endpoint = link->path->endpoint[i];
 
@@ -215,7 +217,13 @@ sum_endpoints(const struct kvp_link *link, struct kvp_link_info *info)
 		info->bytes_in += atomic_load_explicit(&endpoint->bytes_in, memory_order_relaxed);
 		info->requests += atomic_load_explicit(&endpoint->requests, memory_order_relaxed);
 		info->pieces += atomic_load_explicit(&endpoint->pieces, memory_order_relaxed);
+		if (endpoint->transport->totals != NULL)
+			endpoint->transport->totals(endpoint, &totals);
 	}
+	info->doorbells = totals.doorbells;
+	info->gathered = totals.gathered;
+	info->completions = totals.completions;
+	info->replayed = totals.replayed;
 }
 
 kvp_status
@@ -244,7 +252,9 @@ kvp_link_query(struct kvp_engine *engine, uint64_t cluster_id, struct kvp_link_i
 	info.endpoints = link->is_attached ? link->path->config.endpoints : 0;
 	info.remote_caches = link->remotes;
 	snprintf(info.address, sizeof(info.address), "%s", link->address);
-	snprintf(info.path, sizeof(info.path), "%s", link->path_text);
+	if (link->path != NULL)
+		snprintf(info.path, sizeof(info.path), "%s%s%s", link->path->text,
+			 link->not_over[0] != '\0' ? "; not " : "", link->not_over);
 	info.transfers_ok = atomic_load_explicit(&link->transfers_ok, memory_order_relaxed);
 	info.transfers_failed = atomic_load_explicit(&link->transfers_failed, memory_order_relaxed);
 	if (now_ns > link->channel.heard_ns)

@@ -45,9 +45,11 @@ struct kvp_cache {
 	struct kvp_local_cache local; /* what lanes see */
 	struct kvp_tensor *tensors;
 	struct kvp_span *spans;
-	struct kvp_shared **shared; /* per tensor; NULL = private memory */
-	bool is_leaving;            /* release began: no new transfers, not announced */
-	_Atomic uint32_t holds;     /* transfers that use it */
+	struct kvp_shared **shared;        /* per tensor; NULL = private memory */
+	const struct kvp_region **regions; /* the same, as lanes and transports see it */
+	struct kvp_device_memory memory;   /* of local.memory */
+	bool is_leaving;                   /* release began: no new transfers, not announced */
+	_Atomic uint32_t holds;            /* transfers that use it */
 };
 
 /* A cache of the peer. */
@@ -99,9 +101,9 @@ struct kvp_link {
 	uint64_t deadline_ns;  /* of the handshake */
 	struct kvp_hello peer; /* rails, until the path is chosen */
 	char address[64];
-	char path_text[128];
-	kvp_status doubt;  /* handshake: something broke; the peer's REFUSE may still say why */
-	kvp_status status; /* why it ended */
+	char not_over[256]; /* transports preferred to the path's, and why they were not taken */
+	kvp_status doubt;   /* handshake: something broke; the peer's REFUSE may still say why */
+	kvp_status status;  /* why it ended */
 	struct kvp_error error;
 	uint64_t sync_asked, sync_sent, sync_acked;
 	uint32_t *regions_shared; /* ids already given to the path */
@@ -133,7 +135,8 @@ struct kvp_command {
 struct kvp_engine {
 	struct kvp_config config;
 	uint32_t fork_generation;
-	uint32_t transports; /* in order of preference */
+	uint32_t transports; /* in order of preference, those that started */
+	char left_out[256];  /* "verbs: why": configured, but this machine has not got it */
 	const struct kvp_transport *transport[KVP_TRANSPORTS];
 	struct kvp_dataplane dataplane;
 	struct kvp_lane *lane[KVP_LANES_MAX];
@@ -191,9 +194,28 @@ kvp_event_flush(struct kvp_engine *engine);
 void
 kvp_event_drop_all(struct kvp_engine *engine);
 
+/* shared.c. Lock held: at, unlink. [A] without lock: create, take. */
+/* The region that has all of these bytes, or NULL. */
+struct kvp_shared *
+kvp_shared_at(struct kvp_engine *engine, uint64_t address, uint64_t bytes);
+struct kvp_shared *
+kvp_shared_create(struct kvp_engine *engine, uint64_t bytes, kvp_status *status_out,
+		  struct kvp_error *err);
+/* [C] Nobody knows it any more; peers' mappings go when their views do. */
+void
+kvp_shared_unlink(struct kvp_engine *engine, struct kvp_shared *gone);
+/* Unlink the region that starts at `memory`: a cache's own, or the application's. NULL: none, or busy. */
+struct kvp_shared *
+kvp_shared_take(struct kvp_engine *engine, void *memory, bool is_cache, bool *is_busy_out);
+void
+kvp_shared_destroy(struct kvp_shared *shared);
+
 /* cache.c: [A][C] */
 struct kvp_cache *
 kvp_cache_find(struct kvp_engine *engine, int64_t cache_id);
+/* Transports let go of all caches: before they stop. */
+void
+kvp_cache_forget_all(struct kvp_engine *engine);
 void
 kvp_cache_free_all(struct kvp_engine *engine);
 
@@ -258,6 +280,11 @@ void
 kvp_link_closed(struct kvp_channel *channel, kvp_status status, const struct kvp_error *error);
 void
 kvp_link_path_changed(struct kvp_path *path, void *ctx);
+void
+kvp_link_say(struct kvp_path *path, uint32_t level, const char *text, void *ctx);
+/* The path's way to the peer's path. */
+bool
+kvp_link_note(struct kvp_path *path, const uint8_t *body, uint32_t bytes, void *ctx);
 /* End the link for `status`: transfers get `transfer_status`. Never frees at once: links are reaped by the tick. */
 void
 kvp_link_end(struct kvp_link *link, kvp_status status, kvp_status transfer_status,

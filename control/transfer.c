@@ -14,6 +14,7 @@
 #include "check.h"
 #include "report.h"
 #include "request.h"
+#include "rights.h"
 #include "state.h"
 #include "wake.h"
 
@@ -169,6 +170,29 @@ let_go(_Atomic uint32_t *count)
 	atomic_fetch_sub_explicit(count, 1, memory_order_release);
 }
 
+/* Does the peer let us, and does the link's transport reach our memory? Lock held. */
+static kvp_status
+check_permission(const struct job *job, struct kvp_error *err)
+{
+	const struct kvp_transport *transport = job->link->path->transport;
+	uint32_t right = job->request.is_push ? KVP_RIGHT_PUSH : KVP_RIGHT_PULL;
+
+	if ((job->link->peer.rights & right) == 0)
+		return kvp_fail(err, KVP_FEATURE_NOT_ENABLED,
+				"cluster %" PRIu64
+				" lets no peer %s: its setting peer_rights lacks '%s'",
+				job->cluster, job->request.is_push ? "push" : "pull",
+				job->request.is_push ? "push" : "pull");
+	if (job->local->local.memory != NULL && !transport->caps.can_reach_device)
+		return kvp_fail(err, KVP_FEATURE_NOT_ENABLED,
+				"%s %" PRId64
+				" lies in device memory, which the link to cluster %" PRIu64
+				" does not reach: it is over %s",
+				job->request.is_push ? "src_cache" : "dst_cache", job->local_cache,
+				job->cluster, transport->name);
+	return KVP_SUCCESS;
+}
+
 static kvp_status
 look_up_locked(struct kvp_engine *engine, struct job *job, struct kvp_error *err)
 {
@@ -182,6 +206,9 @@ look_up_locked(struct kvp_engine *engine, struct job *job, struct kvp_error *err
 	if (job->link == NULL || job->link->step != KVP_STEP_READY || job->link->is_unlinking)
 		return kvp_fail(err, KVP_NOT_YET_LINK, "no usable link to cluster %" PRIu64,
 				job->cluster);
+	status = check_permission(job, err);
+	if (status != KVP_SUCCESS)
+		return status;
 	/* find_remote may wait: keep what was found. */
 	hold(&job->local->holds);
 	hold(&job->link->holds);
@@ -311,6 +338,7 @@ split(struct kvp_transfer *transfer, const struct kvp_path *path)
 		part->transfer = transfer;
 		part->endpoint = path->endpoint[(offset + i) % path->config.endpoints];
 		part->lane = part->endpoint->lane;
+		part->first = first[i];
 		part->bytes = first[i + 1] - first[i];
 		kvp_cursor_init(&part->cursor, &transfer->plan, first[i], part->bytes);
 	}
@@ -508,7 +536,8 @@ report(const struct kvp_transfer *transfer, kvp_status status)
 		{KVP_NOT_YET_LINK, "the link was ended meanwhile"},
 		{KVP_CACHE_NOT_EXIST, "one of the caches was released meanwhile"},
 		{KVP_NO_CREDIT, "all bytes are there, but the receiver does not poll its events"},
-		{KVP_FEATURE_NOT_ENABLED, "the path cannot reach that memory; see the peer's log"},
+		{KVP_FEATURE_NOT_ENABLED,
+		 "the path cannot reach that memory, or the peer does not allow it; see its log"},
 	};
 	const char *why = "ended by the transport";
 

@@ -82,6 +82,11 @@ kvp_lane_endpoint_failed(struct kvp_endpoint *endpoint, kvp_status why, uint64_t
 /* Wait for writability too (or no longer) on the endpoint's fd. */
 void
 kvp_lane_want_write(struct kvp_endpoint *endpoint, bool is_wanted);
+/* This fd wakes the lane when it is readable, without saying for what: whoever added it empties it. 0, or -errno. */
+int
+kvp_lane_wake_add(struct kvp_lane *lane, int fd);
+void
+kvp_lane_wake_remove(struct kvp_lane *lane, int fd);
 /* An eventfd that wakes this lane; for a peer on this host. */
 int
 kvp_lane_event_fd(const struct kvp_lane *lane);

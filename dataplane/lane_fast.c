@@ -171,10 +171,11 @@ stop_part(struct kvp_lane *lane, struct kvp_endpoint *endpoint, struct kvp_part 
 	bool is_quiet;
 
 	if (part->phase != KVP_PART_STOPPING) {
-		/* Everything landed, but the receiver took no notification until the deadline. */
-		(void)kvp_transfer_stop(part->transfer, part->phase == KVP_PART_NOTIFYING
-								? KVP_NO_CREDIT
-								: KVP_TIMEOUT);
+		/* Everything landed, but the receiver took no notification, or a part of it, until the deadline. */
+		bool is_untold = part->phase == KVP_PART_NOTIFYING ||
+				 (part->transfer->has_notify && part->bytes_done == part->bytes);
+
+		(void)kvp_transfer_stop(part->transfer, is_untold ? KVP_NO_CREDIT : KVP_TIMEOUT);
 		/* Whoever stopped it, maybe a transport: other lanes must not sleep over it. */
 		kick_others(lane, part->transfer);
 		part->phase = KVP_PART_STOPPING;

@@ -62,6 +62,20 @@ kvp_lane_want_write(struct kvp_endpoint *endpoint, bool is_wanted)
 	slot->wants_write = is_wanted;
 }
 
+int
+kvp_lane_wake_add(struct kvp_lane *lane, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+
+	return epoll_ctl(lane->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0 ? -errno : 0;
+}
+
+void
+kvp_lane_wake_remove(struct kvp_lane *lane, int fd)
+{
+	(void)epoll_ctl(lane->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
 static void
 clear_wakes(const struct kvp_lane *lane)
 {

@@ -8,6 +8,7 @@
 const struct kvp_transport *const kvp_transports[KVP_TRANSPORTS] = {
 	&kvp_shm_transport,
 	&kvp_tcp_transport,
+	&kvp_verbs_transport,
 };
 
 const struct kvp_transport *

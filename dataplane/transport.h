@@ -30,8 +30,11 @@
 #include "wire.h"
 
 #define KVP_ENDPOINTS_MAX KVP_PARTS_MAX
-#define KVP_TRANSPORTS    2U /* entries of kvp_transports[] */
+#define KVP_TRANSPORTS    3U /* entries of kvp_transports[] */
+#define KVP_NOTE_MAX      KVP_FRAME_BODY_MAX
 
+struct kvp_config;
+struct kvp_device_memory;
 struct kvp_inbox;
 struct kvp_lane;
 struct kvp_path;
@@ -40,6 +43,7 @@ struct kvp_view;
 
 /* What the data plane of one engine shares. Filled by control before any path; const then. */
 struct kvp_dataplane {
+	const struct kvp_config *config; /* settings of single transports are read here */
 	uint64_t cluster_id;
 	uint64_t boot_id;
 	struct kvp_reactor *reactor; /* the control thread's */
@@ -67,6 +71,12 @@ struct kvp_local_cache {
 	uint32_t num_tensors;
 	const struct kvp_tensor *tensors;
 	const struct kvp_span *spans; /* per tensor */
+	/* Per tensor: the shareable region around it, or NULL. Itself NULL: of none. */
+	const struct kvp_region *const *regions;
+	const struct kvp_device_memory
+		*memory; /* NULL: ordinary memory; else the CPU cannot touch it */
+	void *held
+		[KVP_TRANSPORTS]; /* what each transport registered for it, by its slot; may be NULL */
 };
 
 /* A cache of the peer, as its catalogue says; checked. Immutable, kept until view_close. */
@@ -88,12 +98,18 @@ struct kvp_path_config {
 	struct sockaddr_storage peer; /* of the control connection */
 	socklen_t peer_bytes;
 	uint64_t peer_cluster;
-	uint32_t endpoints;  /* [1, KVP_ENDPOINTS_MAX], both sides the same */
-	uint32_t first_lane; /* endpoint i goes to lane (first_lane + i) % lanes */
+	const struct kvp_blob *peer_rail; /* the peer's description; only during path_create */
+	uint32_t endpoints;               /* [1, KVP_ENDPOINTS_MAX], both sides the same */
+	uint32_t first_lane;              /* endpoint i goes to lane (first_lane + i) % lanes */
 	void (*changed)(struct kvp_path *path,
 			void *ctx); /* [C] state left CONNECTING, or a region came: try
 							      pending views again. Never from inside a call
-							      into the path. */
+							      into the path but path_tick. */
+	/* [C] Send a note to the peer's path, in order with everything else of the control connection.
+	   bytes <= KVP_NOTE_MAX. False: the link is ending. */
+	bool (*note)(struct kvp_path *path, const uint8_t *body, uint32_t bytes, void *ctx);
+	/* [C] A line for the log, at a level of kvp_config.log_level. May be NULL. */
+	void (*say)(struct kvp_path *path, uint32_t level, const char *text, void *ctx);
 	void *ctx;
 };
 
@@ -102,8 +118,10 @@ struct kvp_path {
 	const struct kvp_transport *transport;
 	struct kvp_path_config config;
 	enum kvp_path_state state; /* [C] */
+	bool wants_lanes; /* [C] CONNECTING, and its endpoints must be attached to get any further */
 	struct kvp_error error;
-	char text[128]; /* what moves the bytes, for kvp_link_info.path */
+	char text
+		[384]; /* what moves the bytes, for kvp_link_info.path; [C] may change it any time */
 	struct kvp_endpoint *endpoint[KVP_ENDPOINTS_MAX];
 };
 
@@ -132,14 +150,22 @@ struct kvp_endpoint {
 		failed; /* kvp_status: the connection is dead; the control thread was woken */
 };
 
+/* For kvp_link_info. */
+struct kvp_totals {
+	uint64_t doorbells, gathered, completions, replayed;
+};
+
 struct kvp_transport {
 	const char *name;
 	struct kvp_caps caps;
 
-	/* [C] Once per engine. *state_out is this engine's own, given to stop. */
+	/* [C] Once per engine. *state_out is this engine's own, given to stop. NO_TRANSPORT: this machine
+	   lacks what it needs, so it may be left out where others are allowed and it is not required. */
 	kvp_status (*start)(struct kvp_dataplane *dataplane, void **state_out,
 			    struct kvp_error *err);
 	void (*stop)(void *state);
+	/* Does a setting ask for more than its name in the list? NULL: never. */
+	bool (*is_required)(const struct kvp_config *config);
 
 	/* [C] What a peer needs to judge reachability; goes into HELLO. */
 	void (*describe)(struct kvp_dataplane *dataplane, struct kvp_blob *blob_out);
@@ -158,6 +184,22 @@ struct kvp_transport {
 	   path's and the fd is taken over. */
 	bool (*path_accept)(struct kvp_path *path, int fd, const struct kvp_stream_frame *stream);
 	void (*path_destroy)(struct kvp_path *path);
+	/* [C] A note of the peer's path. A failure ends the link. May be NULL: notes are PROTOCOL. */
+	kvp_status (*path_note)(struct kvp_path *path, const uint8_t *body, uint32_t bytes,
+				struct kvp_error *err);
+	/* [C] Timers, and what lanes left to do: after every wake-up. Returns nanoseconds until it wants
+	   to run again, UINT64_MAX: no wish. May be NULL. */
+	uint64_t (*path_tick)(struct kvp_path *path, uint64_t now_ns);
+
+	/* [A] Make a cache's memory usable by devices, before anybody hears of the cache; *held_out goes to
+	   cache->held and back to cache_forget, after nobody uses it any more. May take long. May be NULL. */
+	kvp_status (*cache_hold)(struct kvp_dataplane *dataplane,
+				 const struct kvp_local_cache *cache, void **held_out,
+				 struct kvp_error *err);
+	void (*cache_forget)(struct kvp_dataplane *dataplane, void *held);
+	/* [C] Tell the peer's path what it needs to reach this cache; before its CACHE_ADD. May be NULL. */
+	kvp_status (*cache_offer)(struct kvp_path *path, const struct kvp_local_cache *cache,
+				  struct kvp_error *err);
 
 	/* Share a region with the peer; sent before any CACHE_ADD that names it. */
 	kvp_status (*region_add)(struct kvp_path *path, const struct kvp_region *region,
@@ -189,6 +231,12 @@ struct kvp_transport {
 	/* [L] The lane is about to sleep in epoll: make the peer wake it. True: there is work, do not. */
 	bool (*arm)(struct kvp_endpoint *endpoint);
 	void (*disarm)(struct kvp_endpoint *endpoint);
+	/* [C] Add what the endpoint's device did. May be NULL: there is none. */
+	void (*totals)(const struct kvp_endpoint *endpoint, struct kvp_totals *totals);
+
+	/* [A] Without an engine: what it would find here with this configuration and what it would take, as
+	   lines for people; SUCCESS when it could start, else also why not. May be NULL: it always can. */
+	kvp_status (*explain)(const struct kvp_config *config, char *text, size_t size);
 };
 
 /* In no order; a configuration gives the order by names. */

@@ -7,5 +7,6 @@
 
 extern const struct kvp_transport kvp_shm_transport;
 extern const struct kvp_transport kvp_tcp_transport;
+extern const struct kvp_transport kvp_verbs_transport;
 
 #endif /* KVP_DATAPLANE_TRANSPORTS_H */

@@ -48,6 +48,7 @@ struct kvp_part {
 	struct kvp_transfer *transfer;
 	struct kvp_endpoint *endpoint;
 	struct kvp_lane *lane; /* the endpoint's; stays valid after the endpoint is gone */
+	uint64_t first;        /* byte of the plan that it starts at */
 	uint64_t bytes;
 
 	/* lane: rw */
@@ -59,6 +60,9 @@ struct kvp_part {
 	uint64_t bytes_inflight; /* posted, not yet accounted for */
 	uint64_t bytes_done;     /* landed */
 	uint32_t requests_inflight;
+	uint32_t carried;     /* the transport's, 0 at first: connections that carried data */
+	uint32_t told;        /* ... that the receiver was told about */
+	uint32_t heard;       /* ... and has confirmed */
 	uint32_t id;          /* the transport's, to find the part of an acknowledgement */
 	uint8_t phase;        /* enum kvp_part_phase */
 	uint8_t notify_state; /* the transport's, 0 at first */

@@ -10,13 +10,15 @@
 #include <xxhash.h>
 
 #include "check.h"
+#include "rights.h"
 
 #define CHECKED_BYTES   12U /* of the header: all but the checksum */
 #define CACHE_ADD_BYTES 12U /* cache_id, num_tensors */
 #define TENSOR_BYTES    44U
-#define HELLO_BYTES_MAX (32U + KVP_RAILS_MAX * (KVP_NAME_MAX + 4U + KVP_BLOB_MAX))
+#define HELLO_BYTES_MAX (36U + KVP_RAILS_MAX * (KVP_NAME_MAX + 4U + KVP_DESCRIPTION_MAX))
 
 _Static_assert(HELLO_BYTES_MAX <= KVP_FRAME_EARLY_MAX, "the largest HELLO is an early frame");
+_Static_assert(KVP_NAME_MAX + 8U + KVP_BLOB_MAX <= KVP_FRAME_EARLY_MAX, "so is the largest PATH");
 _Static_assert(8U + KVP_ERROR_TEXT_MAX <= KVP_FRAME_EARLY_MAX, "so is the largest REFUSE");
 _Static_assert(CACHE_ADD_BYTES + KVP_TENSORS_MAX * TENSOR_BYTES <= KVP_FRAME_BODY_MAX,
 	       "the largest cache fits one frame");
@@ -91,9 +93,9 @@ put_name(struct writer *writer, const char name[KVP_NAME_MAX])
 }
 
 static void
-put_blob(struct writer *writer, const struct kvp_blob *blob)
+put_blob(struct writer *writer, const struct kvp_blob *blob, uint32_t bytes_max)
 {
-	KVP_CHECK(blob->bytes <= KVP_BLOB_MAX); /* else memory behind it goes to the peer */
+	KVP_CHECK(blob->bytes <= bytes_max); /* else memory behind it goes to the peer */
 	put_u32(writer, blob->bytes);
 	put_bytes(writer, blob->data, blob->bytes);
 }
@@ -148,10 +150,11 @@ kvp_frame_encode_hello(uint8_t type, const struct kvp_hello *hello, uint8_t *out
 	put_u32(&writer, hello->role);
 	put_u32(&writer, hello->heartbeat_ms);
 	put_u32(&writer, hello->lanes);
+	put_u32(&writer, hello->rights);
 	put_u32(&writer, hello->rails);
 	for (uint32_t i = 0; i < hello->rails; i++) {
 		put_name(&writer, hello->rail[i].name);
-		put_blob(&writer, &hello->rail[i].blob);
+		put_blob(&writer, &hello->rail[i].blob, KVP_DESCRIPTION_MAX);
 	}
 	return frame_finish(&writer, type);
 }
@@ -185,7 +188,7 @@ kvp_frame_encode_path(const struct kvp_path_frame *path, uint8_t *out, size_t si
 
 	put_name(&writer, path->name);
 	put_u32(&writer, path->endpoints);
-	put_blob(&writer, &path->blob);
+	put_blob(&writer, &path->blob, KVP_BLOB_MAX);
 	return frame_finish(&writer, KVP_FRAME_PATH);
 }
 
@@ -217,6 +220,16 @@ kvp_frame_encode_stream(const struct kvp_stream_frame *stream, uint8_t *out, siz
 	put_bytes(&writer, stream->token, KVP_TOKEN_BYTES);
 	put_u32(&writer, stream->endpoint);
 	return frame_finish(&writer, KVP_FRAME_STREAM);
+}
+
+size_t
+kvp_frame_encode_note(const uint8_t *note, uint32_t bytes, uint8_t *out, size_t size)
+{
+	struct writer writer = frame_start(out, size);
+
+	KVP_CHECK(bytes <= KVP_FRAME_BODY_MAX);
+	put_bytes(&writer, note, bytes);
+	return frame_finish(&writer, KVP_FRAME_NOTE);
 }
 
 size_t
@@ -376,9 +389,9 @@ take_name(struct reader *reader, const char *field, char name[KVP_NAME_MAX])
 }
 
 static void
-take_blob(struct reader *reader, const char *field, struct kvp_blob *blob)
+take_blob(struct reader *reader, const char *field, uint32_t bytes_max, struct kvp_blob *blob)
 {
-	uint32_t bytes = take_u32(reader, field, 0, KVP_BLOB_MAX);
+	uint32_t bytes = take_u32(reader, field, 0, bytes_max);
 	const uint8_t *raw = take_bytes(reader, field, bytes);
 
 	if (raw == NULL)
@@ -409,10 +422,11 @@ kvp_frame_decode_hello(const uint8_t *body, uint32_t bytes, struct kvp_hello *he
 	hello.heartbeat_ms =
 		take_u32(&reader, "heartbeat_ms", KVP_HEARTBEAT_MS_MIN, KVP_HEARTBEAT_MS_MAX);
 	hello.lanes = take_u32(&reader, "lanes", 1, KVP_LANES_MAX);
+	hello.rights = take_u32(&reader, "rights", 0, KVP_RIGHTS_ALL);
 	hello.rails = take_u32(&reader, "rails", 0, KVP_RAILS_MAX);
 	for (uint32_t i = 0; i < hello.rails && reader.status == KVP_SUCCESS; i++) {
 		take_name(&reader, "rail name", hello.rail[i].name);
-		take_blob(&reader, "rail description", &hello.rail[i].blob);
+		take_blob(&reader, "rail description", KVP_DESCRIPTION_MAX, &hello.rail[i].blob);
 	}
 	status = reader_end(&reader);
 	if (status != KVP_SUCCESS)
@@ -451,7 +465,7 @@ kvp_frame_decode_path(const uint8_t *body, uint32_t bytes, struct kvp_path_frame
 
 	take_name(&reader, "name", path.name);
 	path.endpoints = take_u32(&reader, "endpoints", 1, KVP_PATH_ENDPOINTS_MAX);
-	take_blob(&reader, "offer", &path.blob);
+	take_blob(&reader, "offer", KVP_BLOB_MAX, &path.blob);
 	status = reader_end(&reader);
 	if (status != KVP_SUCCESS)
 		return status;

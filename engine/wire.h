@@ -10,6 +10,7 @@
  *   PATH  -> <- PATH               which transport, and its opaque offer
  *   REGION*, CACHE_ADD*, CATALOGUE_END, READY   both ways; then
  *   HEARTBEAT, CACHE_ADD, CACHE_GONE/_ACK, SYNC/_ACK, UNLINK/_ACK, BYE
+ *   NOTE                           between the two paths, opaque here, from the catalogue on
  *   STREAM                         first frame of a data connection instead of HELLO
  *
  * Shape:      body <= KVP_FRAME_EARLY_MAX before WELCOME, <= KVP_FRAME_BODY_MAX after
@@ -31,7 +32,8 @@
 #define KVP_FRAME_HEADER    16U
 #define KVP_FRAME_EARLY_MAX 2048U
 #define KVP_FRAME_BODY_MAX  (1U << 20)
-#define KVP_BLOB_MAX        256U /* a transport's description or offer */
+#define KVP_DESCRIPTION_MAX 448U  /* of a transport, in HELLO */
+#define KVP_BLOB_MAX        1024U /* a transport's offer */
 #define KVP_TOKEN_BYTES     16U
 #define KVP_RAILS_MAX       4U
 #define KVP_NAME_MAX        16U /* with at least one NUL */
@@ -59,6 +61,7 @@ enum kvp_frame_type {
 	KVP_FRAME_UNLINK_ACK = 14,
 	KVP_FRAME_BYE = 15,
 	KVP_FRAME_STREAM = 16,
+	KVP_FRAME_NOTE = 17,
 	KVP_FRAME_TYPES,
 };
 
@@ -76,7 +79,7 @@ struct kvp_frame_header {
 };
 
 struct kvp_blob {
-	uint32_t bytes; /* <= KVP_BLOB_MAX */
+	uint32_t bytes; /* <= KVP_BLOB_MAX, in HELLO <= KVP_DESCRIPTION_MAX */
 	uint8_t data[KVP_BLOB_MAX];
 };
 
@@ -87,6 +90,7 @@ struct kvp_hello {
 	uint32_t role;         /* enum kvp_role */
 	uint32_t heartbeat_ms; /* [KVP_HEARTBEAT_MS_MIN, KVP_HEARTBEAT_MS_MAX] */
 	uint32_t lanes;        /* [1, KVP_LANES_MAX] */
+	uint32_t rights;       /* enum kvp_right: what the sender lets its peers do */
 	uint32_t rails;        /* <= KVP_RAILS_MAX, in the sender's order of preference */
 	struct {
 		char name[KVP_NAME_MAX]; /* "shm", NUL padded */
@@ -140,6 +144,9 @@ kvp_frame_encode_cache_add(const struct kvp_cache_add *add, const struct kvp_rem
 			   uint8_t *out, size_t size);
 size_t
 kvp_frame_encode_stream(const struct kvp_stream_frame *stream, uint8_t *out, size_t size);
+/* `bytes` <= KVP_FRAME_BODY_MAX; its body is not decoded here. */
+size_t
+kvp_frame_encode_note(const uint8_t *note, uint32_t bytes, uint8_t *out, size_t size);
 /* CACHE_GONE, _ACK (value = cache id), SYNC, _ACK (value = number). */
 size_t
 kvp_frame_encode_value(uint8_t type, uint64_t value, uint8_t *out, size_t size);

@@ -125,6 +125,7 @@ struct kvp_tcp_endpoint {
 	uint64_t window_bytes;
 	uint64_t peer_cluster;
 	uint32_t window_requests;
+	uint32_t rights; /* of the peer, enum kvp_right */
 
 	/* lane: rw */
 	bool is_dead;

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "inbox.h"
 #include "lane.h"
+#include "rights.h"
 
 static void
 payload_start(struct kvp_tcp_rx *rx, const struct kvp_tcp_preamble *p, uint32_t iovs,
@@ -28,20 +29,25 @@ payload_drop(struct kvp_tcp_rx *rx)
 }
 
 /*
- * What a peer asks for, as addresses here: all of it lies in blocks of a cache that this lane knows,
- * and it is as many bytes as announced. Nothing has been read or written yet.
+ * What a peer asks for, as addresses here: it has the right, all of it lies in blocks of a cache that
+ * this lane knows and can touch, and it is as many bytes as announced. Nothing has been read or written yet.
  */
 static kvp_status
 extents_resolve(const struct kvp_tcp_endpoint *ep, const struct kvp_tcp_preamble *p,
 		const uint8_t *body, struct iovec *iov)
 {
 	const struct kvp_local_cache *cache = kvp_lane_cache_find(ep->base.lane, p->cache);
+	uint32_t right = p->type == KVP_TCP_WRITE ? KVP_RIGHT_PUSH : KVP_RIGHT_PULL;
 	uint64_t bytes = 0;
 
 	if (ep->base.is_down)
 		return KVP_NOT_YET_LINK;
+	if ((ep->rights & right) == 0)
+		return KVP_FEATURE_NOT_ENABLED;
 	if (cache == NULL)
 		return KVP_CACHE_NOT_EXIST;
+	if (cache->memory != NULL) /* the peer was not told of it */
+		return KVP_FEATURE_NOT_ENABLED;
 	for (uint32_t i = 0; i < p->extents; i++) {
 		struct kvp_tcp_extent extent;
 		uint64_t address;
@@ -133,6 +139,8 @@ event_put(struct kvp_tcp_endpoint *ep, const struct kvp_tcp_preamble *p, const u
 
 	if (ep->base.is_down)
 		return KVP_NOT_YET_LINK;
+	if ((ep->rights & KVP_RIGHT_PUSH) == 0)
+		return KVP_FEATURE_NOT_ENABLED;
 	if (kvp_lane_cache_find(ep->base.lane, p->cache) == NULL)
 		return KVP_CACHE_NOT_EXIST;
 	event = kvp_inbox_take(ep->inbox);

@@ -12,8 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <kvpush/engine.h>
+
 #include "check.h"
 #include "lane.h"
+#include "rights.h"
 #include "tcp_stream.h"
 #include "transports.h"
 
@@ -98,6 +101,7 @@ endpoint_create(struct kvp_path *path, uint32_t index)
 	ep->window_bytes = dataplane->window_bytes;
 	ep->window_requests = dataplane->window_requests;
 	ep->peer_cluster = config->peer_cluster;
+	ep->rights = kvp_rights_of(dataplane->config->peer_rights);
 	ep->slots_free = UINT64_MAX;
 	ep->tx.slot = KVP_TCP_NO_SLOT;
 	/* Large and mostly never touched, so left to the system's zero pages. */

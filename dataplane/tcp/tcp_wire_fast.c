@@ -24,7 +24,7 @@ static bool
 is_refusal(kvp_status status)
 {
 	return status == KVP_PARAM_INVALID || status == KVP_CACHE_NOT_EXIST ||
-	       status == KVP_NOT_YET_LINK;
+	       status == KVP_NOT_YET_LINK || status == KVP_FEATURE_NOT_ENABLED;
 }
 
 /* Fields that this type does not use are 0. */

@@ -95,11 +95,45 @@ kvp_cache_allocate(struct kvp_engine *engine, struct kvp_tensor *tensors, uint32
  * [1, KVP_TENSORS_MAX], base NULL, num_blocks 0 or unequal between tensors,
  * block_bytes 0, stride < block_bytes, a tensor that wraps the address space,
  * blocks of two tensors that overlap (or whose ranges interleave with different
- * strides, where that is not decided). NO_RESOURCE: KVP_CACHES_MAX reached.
+ * strides, where that is not decided), memory that devices cannot use. NO_RESOURCE:
+ * KVP_CACHES_MAX reached, or devices cannot have it (memlock limit, memory regions).
+ *
+ * Transports that write by device register the memory here, on the caller's thread, on all devices at once:
+ * about 0.1 s per GiB and device of small pages, much less of huge ones.
  */
 KVP_API kvp_status
 kvp_cache_register(struct kvp_engine *engine, const struct kvp_tensor *tensors,
 		   uint32_t num_tensors, int64_t *cache_id_out);
+
+/*
+ * Memory of an accelerator: the CPU never touches it, devices reach it through a dma-buf.
+ * Byte i of [base, base + bytes) is byte offset + i of the dma-buf; offset and base lie at the same
+ * place within a page. `fd` may be closed once the cache is registered.
+ *
+ * make_visible (NULL: not needed) makes what a device has written visible to the accelerator. It is called
+ * on a lane, before the arrival of a push into the cache is told and before a pull into it ends with
+ * SUCCESS; all other transfers of that lane wait for it: microseconds, no lock, no call into this library.
+ */
+struct kvp_device_memory {
+	int fd;
+	uint64_t offset;
+	void *base;
+	uint64_t bytes;
+	void (*make_visible)(void *ctx);
+	void *ctx;
+};
+
+/*
+ * As kvp_cache_register, for tensors in [base, base + bytes) of *memory, which is copied. Only transports
+ * that reach device memory move it: peers linked over another one are not told of the cache, and
+ * transfers from or into it over such a link are FEATURE_NOT_ENABLED. FEATURE_NOT_ENABLED here:
+ * no transport of the setting `transports` reaches it, or a device's driver does not take it.
+ * PARAM_INVALID: also a tensor that lies outside.
+ */
+KVP_API kvp_status
+kvp_cache_register_device(struct kvp_engine *engine, const struct kvp_tensor *tensors,
+			  uint32_t num_tensors, const struct kvp_device_memory *memory,
+			  int64_t *cache_id_out);
 
 /*
  * Forget a cache. New transfers are refused at once; those that touch it, of

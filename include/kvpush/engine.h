@@ -50,15 +50,34 @@ struct kvp_config {
 	uint32_t lanes;      /* polling threads, [1, 16]; default 1 */
 	char listen
 		[KVP_TEXT_MAX]; /* "ipv4:port" or "[ipv6]:port", port 0 = any; "" = do not listen */
-	char transports[KVP_TEXT_MAX]; /* order of preference; default "shm,tcp" */
-	char lane_cpus[KVP_TEXT_MAX];  /* "2,3": CPU of lane 0, 1, ...; "" = not pinned */
-	uint32_t idle;                 /* enum kvp_idle, or adaptive|poll; default adaptive */
+	char transports[KVP_TEXT_MAX]; /* order of preference; default "verbs,shm,tcp" */
+	char peer_rights
+		[KVP_TEXT_MAX]; /* what peers may do to this engine's caches: "push,pull", "push", "pull"
+					   or "". Peers on this host that move by shm are asked, not
+					   stopped: they map the memory. Default "push,pull" */
+	char lane_cpus[KVP_TEXT_MAX]; /* "2,3": CPU of lane 0, 1, ...; "" = not pinned */
+	uint32_t idle;                /* enum kvp_idle, or adaptive|poll; default adaptive */
 	uint32_t idle_us; /* adaptive: sleep after this much idleness, [0, 1000000]; default 100 */
 	uint32_t timeout_ms;   /* of a call that gives 0, [1, 3600000]; default 1000 */
 	uint32_t heartbeat_ms; /* [10, 60000]; default 1000 */
 	uint32_t
 		dead_ms; /* silence after which a peer is lost, [30, 600000], > heartbeat_ms; default 3000 */
 	uint32_t streams; /* tcp streams per link, [1, 16]; default 2 */
+	char verbs_devices
+		[KVP_TEXT_MAX]; /* "mlx5_0,mlx5_1:2": RDMA devices or ports to use, in this order, and an
+				   error when they are not there; "" = every one that is active, nearest first */
+	uint32_t verbs_gid_index; /* [0, 255] of the GID table, 255 = chosen by rule; default 255 */
+	uint32_t verbs_rails;     /* ports of one link at most, [1, 4]; default 4 */
+	uint32_t verbs_qps;       /* queue pairs per peer and rail, [1, 8]; default 2 */
+	uint32_t verbs_mtu;       /* 256, 512, 1024, 2048, 4096, or 0 = what both ports have; default 0 */
+	uint32_t verbs_traffic_class; /* [0, 255], DSCP is a quarter of it; default 106 */
+	uint32_t verbs_service_level; /* [0, 15]; default 0 */
+	uint32_t verbs_timeout; /* [1, 31], of an acknowledgement: 4.096 us x 2^n; default 16 (0.27 s) */
+	uint32_t verbs_retry;   /* times a request is sent again, [0, 7]; default 6. Some providers
+				   take 7 for ever */
+	uint32_t verbs_rnr_retry; /* the same when the peer has no receive posted, [0, 6]; default 6 */
+	uint32_t verbs_rnr_timer; /* [1, 31], code of the wait before that; default 12 (0.64 ms) */
+	uint32_t verbs_pieces;    /* gathered by one request at most, [1, 30]; default 30 */
 	uint32_t
 		max_transfers; /* in flight per engine and lane, power of two in [16, 65536]; default 4096 */
 	uint32_t max_events;      /* not yet polled, [16, 65536]; default 4096 */

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <kvpush/kvpush.h>
+
 #include "histogram.h"
 #include "model.h"
 
@@ -23,6 +25,7 @@
 #define DEMO_DECODER_CLUSTER 2U
 #define DEMO_PUSH_TIMEOUT_MS 60000U
 #define DEMO_ANSWER_WAIT_MS  60000U /* for the other process, which may be verifying GiBs */
+#define DEMO_SETTINGS_MAX    16U
 #define DEMO_NO_REQUEST      UINT32_MAX
 
 /* How a part of the demo ended; the first function that knows has printed why. */
@@ -30,6 +33,12 @@ enum demo_end {
 	DEMO_OK = 0,
 	DEMO_FAILED = 1,
 	DEMO_STOPPED = 2, /* by a signal */
+};
+
+/* Borrowed from the command line. */
+struct demo_settings {
+	const char *text[DEMO_SETTINGS_MAX];
+	uint32_t count;
 };
 
 struct demo_options {
@@ -42,6 +51,7 @@ struct demo_options {
 	uint32_t lanes;
 	uint32_t inflight;     /* requests between ask and done */
 	uint32_t flip_request; /* flip a byte of the first push from here on; DEMO_NO_REQUEST */
+	struct demo_settings prompt, decoder;
 	bool is_json;
 	bool has_w1;
 };
@@ -62,7 +72,7 @@ struct demo_replay {
 	uint64_t verified_bytes, wrong_bytes;    /* of pushes, on arrival */
 	uint64_t swept_bytes, swept_wrong_bytes; /* of the decoder's cache, at the end */
 	struct kvp_histogram latency;            /* ns, submit to terminal status */
-	char path[128];                          /* of struct kvp_link_info */
+	char path[sizeof(((struct kvp_link_info *)0)->path)];
 };
 
 struct demo_w1_result {

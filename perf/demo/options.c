@@ -29,6 +29,8 @@ enum option_key {
 	KEY_GENERATE,
 	KEY_SKIP_W1,
 	KEY_FLIP,
+	KEY_PROMPT,
+	KEY_DECODER,
 };
 
 struct parsing {
@@ -40,7 +42,7 @@ struct parsing {
 static const struct argp_option option_list[] = {
 	{"model", 'm', "NAME", 0, "llama-3-8b (default), deepseek-v3, qwen3-32b or llama-3-70b-tp8",
 	 0},
-	{"transport", 't', "NAME", 0, "shm (default) or tcp", 0},
+	{"transport", 't', "NAME", 0, "shm (default), tcp or verbs", 0},
 	{"trace", 'f', "FILE", 0, "requests, one JSON object a line; default " PUBLIC_TRACE, 0},
 	{"generate", KEY_GENERATE, NULL, 0, "use generated requests even where that file is", 0},
 	{"requests", 'n', "N", 0, "stop after N; default depends on the model", 0},
@@ -49,6 +51,9 @@ static const struct argp_option option_list[] = {
 	 "of each side; default an eighth of the available memory, at most 3072", 0},
 	{"lanes", KEY_LANES, "N", 0, "polling threads of each engine, default 1", 0},
 	{"inflight", KEY_INFLIGHT, "N", 0, "requests under way at once, default 4", 0},
+	{"prompt", KEY_PROMPT, "KEY=VALUE", 0,
+	 "a setting of the prompt's engine, as verbs_devices=mlx5_0; may be repeated", 0},
+	{"decoder", KEY_DECODER, "KEY=VALUE", 0, "the same of the decoder's", 0},
 	{"json", KEY_JSON, NULL, 0, "print one JSON object instead of the table", 0},
 	{"skip-w1", KEY_SKIP_W1, NULL, 0, "only the replay", 0},
 	{"flip-byte", KEY_FLIP, "N", 0,
@@ -95,9 +100,23 @@ set_model(struct argp_state *state, struct demo_options *options, const char *na
 static void
 set_transport(struct argp_state *state, struct demo_options *options, const char *name)
 {
-	if (strcmp(name, "shm") != 0 && strcmp(name, "tcp") != 0)
-		argp_error(state, "--transport=%s: there is shm and tcp", name);
+	if (strcmp(name, "shm") != 0 && strcmp(name, "tcp") != 0 && strcmp(name, "verbs") != 0)
+		argp_error(state, "--transport=%s: there is shm, tcp and verbs", name);
 	options->transport = name;
+}
+
+/* Tried out here, so that a wrong one is an error before anything starts. */
+static void
+add_setting(struct argp_state *state, struct demo_settings *settings, const char *text)
+{
+	struct kvp_config config;
+
+	kvp_config_init(&config);
+	if (kvp_config_set(&config, text) != KVP_SUCCESS)
+		argp_error(state, "%s", kvp_error_message());
+	if (settings->count == DEMO_SETTINGS_MAX)
+		argp_error(state, "more than %u settings of one engine", DEMO_SETTINGS_MAX);
+	settings->text[settings->count++] = text;
 }
 
 static error_t
@@ -130,6 +149,12 @@ parse_one(int key, char *value, struct argp_state *state)
 		break;
 	case KEY_INFLIGHT:
 		options->inflight = count(state, "inflight", value, INFLIGHT_MAX);
+		break;
+	case KEY_PROMPT:
+		add_setting(state, &options->prompt, value);
+		break;
+	case KEY_DECODER:
+		add_setting(state, &options->decoder, value);
 		break;
 	case KEY_JSON:
 		options->is_json = true;
@@ -206,5 +231,8 @@ demo_options_parse(int argc, char **argv, struct demo_options *options_out)
 		options_out->trace_path = NULL;
 	else if (options_out->trace_path == NULL && access(PUBLIC_TRACE, R_OK) == 0)
 		options_out->trace_path = PUBLIC_TRACE;
+	/* What RDMA can do is measured beside perftest's programs, not beside a copy loop. */
+	if (strcmp(options_out->transport, "verbs") == 0)
+		options_out->has_w1 = false;
 	size_caches(&parsing);
 }

@@ -32,6 +32,8 @@ demo_engine_open(const struct demo_options *options, enum kvp_role role,
 		 struct kvp_engine **engine_out)
 {
 	bool is_prompt = role == KVP_ROLE_PROMPT;
+	const struct demo_settings *settings = is_prompt ? &options->prompt : &options->decoder;
+	const char *side = is_prompt ? "prompt" : "decoder";
 	struct kvp_config config;
 	kvp_status status;
 
@@ -42,9 +44,14 @@ demo_engine_open(const struct demo_options *options, enum kvp_role role,
 	(void)snprintf(config.transports, sizeof(config.transports), "%s", options->transport);
 	if (!is_prompt)
 		(void)snprintf(config.listen, sizeof(config.listen), "127.0.0.1:0");
+	for (uint32_t i = 0; i < settings->count; i++) {
+		status = kvp_config_set(&config, settings->text[i]);
+		if (status != KVP_SUCCESS)
+			return demo_engine_failed(side, settings->text[i], status);
+	}
 	status = kvp_open(&config, engine_out);
 	if (status != KVP_SUCCESS)
-		return demo_engine_failed(is_prompt ? "prompt" : "decoder", "kvp_open", status);
+		return demo_engine_failed(side, "kvp_open", status);
 	return DEMO_OK;
 }
 

@@ -111,6 +111,8 @@ again_rest(uint8_t type, const uint8_t *body, uint32_t bytes, uint8_t *frame, si
 		if (kvp_frame_decode_stream(body, bytes, &stream, NULL) == KVP_SUCCESS)
 			return made(kvp_frame_encode_stream(&stream, frame, size));
 		return 0;
+	case KVP_FRAME_NOTE:
+		return made(kvp_frame_encode_note(body, bytes, frame, size));
 	case KVP_FRAME_CACHE_GONE:
 	case KVP_FRAME_CACHE_GONE_ACK:
 	case KVP_FRAME_SYNC:

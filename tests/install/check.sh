@@ -24,6 +24,7 @@ find "$root" ! -type d | sed "s|^$root||" | sort >"$dir/installed"
 	ls include/kvpush/*.h | sed 's|^include|/usr/include|'
 	for suffix in "" .0 ".$version"; do echo "/usr/lib/x86_64-linux-gnu/libkvpush.so$suffix"; done
 	echo /usr/lib/x86_64-linux-gnu/pkgconfig/kvpush.pc
+	echo /usr/bin/kvpush
 } | sort >"$dir/expected"
 diff "$dir/expected" "$dir/installed" || { echo "install: '<' was expected, '>' is there"; exit 1; }
 ! grep -n "$dir" "$root/usr/lib/x86_64-linux-gnu/pkgconfig/kvpush.pc" || { echo "install: DESTDIR in the .pc"; exit 1; }
@@ -52,9 +53,11 @@ $cc -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror $($pkg_config --cflags kv
 	"$dir/example.cc" $($pkg_config --libs kvpush)
 LD_LIBRARY_PATH=$prefix/lib "$dir/examplecc" || { echo "install: the C++ program sees another struct kvp_config"; exit 1; }
 say "C++17 program"
+tests/install/command.sh "$prefix/bin/kvpush" "$version" >"$log" || { cat "$log"; exit 1; }
+say "command: $(cat "$log")"
 run_make uninstall prefix="$prefix"
 find "$prefix" ! -type d | grep . && { echo "uninstall: left behind"; exit 1; }
 
 after=$(git status --porcelain 2>/dev/null || true)
 [ "$before" = "$after" ] || { echo "install: changed the source tree"; exit 1; }
-echo "check-install: 3 passed, 0 failed"
+echo "check-install: 4 passed, 0 failed"

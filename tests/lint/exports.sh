@@ -31,7 +31,7 @@ dynamic() {
 [ "$(dynamic SONAME)" = "libkvpush.so.$abi" ] || { echo "exports: soname is '$(dynamic SONAME)'"; rc=1; }
 for needed in $(dynamic NEEDED); do
 	case $needed in
-	libc.so.6 | libm.so.6 | libnuma.so.1 | libbsd.so.0 | ld-linux-x86-64.so.2) ;;
+	libc.so.6 | libm.so.6 | libnuma.so.1 | libbsd.so.0 | libibverbs.so.1 | libhwloc.so.15 | ld-linux-x86-64.so.2) ;;
 	*) echo "exports: $library needs $needed"; rc=1 ;;
 	esac
 done

@@ -1,13 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# hot.sh SCRATCH 'OBJECT...' 'TCP_OBJECT...' - undefined symbols of the hot objects are all allowed
+# hot.sh SCRATCH 'OBJECT...' [GROUP 'OBJECT...']... - undefined symbols of the hot objects are all allowed
 #
-# hot_allowed.txt holds them by group: [all] for every hot object, [tcp] for the
-# objects of the tcp transport in addition. An entry nobody needs is an error too.
+# hot_allowed.txt holds them by group: [all] for every hot object, [tcp] and [verbs] for the
+# objects of those transports in addition.
 set -eu
-scratch=$1 objects=$2 tcp_objects=$3
+scratch=$1 objects=$2
+shift 2
 allowed=${HOT_ALLOWED:-tests/lint/hot_allowed.txt}
-[ -n "$objects$tcp_objects" ] || { echo "hot: no hot objects"; exit 1; }
+[ -n "$objects$*" ] || { echo "hot: no hot objects"; exit 1; }
 
 undefined() {
 	# shellcheck disable=SC2086 # lists of words
@@ -28,11 +29,9 @@ refuse() { # SYMBOLS ALLOWED GROUP
 	done
 }
 common=$(group all)
-first= every=
-if [ -n "$objects" ]; then
-	first=$(undefined "$objects")
-	refuse "$first" "$common" all
-fi
-every=$(undefined "$objects $tcp_objects")
-[ -z "$tcp_objects" ] || refuse "$every" "$common $(group tcp)" tcp
+[ -z "$objects" ] || refuse "$(undefined "$objects")" "$common" all
+while [ $# -ge 2 ]; do
+	[ -z "$2" ] || refuse "$(undefined "$objects $2")" "$common $(group "$1")" "$1"
+	shift 2
+done
 exit $rc

@@ -45,11 +45,14 @@ refuse "only dataplane/ knows DPDK and devices" \
 refuse "installed headers know neither DPDK nor devices" \
 	'#include *<(rte_|infiniband/|rdma/)' include/*/*.h
 refuse "above the seam nobody includes a transport's own header" \
-	'#include *"(\.\./)*(dataplane/)?(shm|tcp)/' control/*.[ch] engine/*.[ch] dataplane/*.h
+	'#include *"(\.\./)*(dataplane/)?(shm|tcp|verbs)/' control/*.[ch] engine/*.[ch] dataplane/*.h
 # A list of names may be a default; a comparison may not be.
 refuse "above the seam nobody asks a transport's name: ask its caps" \
 	'(strn?cmp|strn?casecmp|memcmp)\([^;]*"(shm|tcp|verbs)"|if *\([^)]*(is_|->)(shm|tcp|verbs)[^a-z]' \
 	control/*.[ch] engine/*.[ch] dataplane/*.[ch]
-refuse "transports do not know each other" '#include *"(\.\./)*(dataplane/)?tcp' dataplane/shm/*.[ch]
-refuse "transports do not know each other" '#include *"(\.\./)*(dataplane/)?shm' dataplane/tcp/*.[ch]
+refuse "transports do not know each other" '#include *"(\.\./)*(dataplane/)?(tcp|verbs)' dataplane/shm/*.[ch]
+refuse "transports do not know each other" '#include *"(\.\./)*(dataplane/)?(shm|verbs)' dataplane/tcp/*.[ch]
+refuse "transports do not know each other" '#include *"(\.\./)*(dataplane/)?(shm|tcp)' dataplane/verbs/*.[ch]
+refuse "only dataplane/verbs/ knows RDMA devices" '#include *<infiniband/' dataplane/*.[ch] dataplane/shm/*.[ch] \
+	dataplane/tcp/*.[ch]
 exit $rc

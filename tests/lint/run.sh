@@ -17,7 +17,7 @@ sum() {
 }
 
 for command; do
-	name=$(printf %s "$command" | sed -e 's/^ *//' -e 's/^setarch -R //' -e 's/.*VARIANT=[a-z]* //')
+	name=$(printf %s "$command" | sed -e 's/^ *//' -e 's/^tests.rdma.case.sh //' -e 's/^setarch -R //' -e 's/.*VARIANT=[a-z]* //')
 	log=$LOGS/$(printf %s "${name#build/*/}" | tr -c 'A-Za-z0-9_.-' '_').log
 	begin=$(date +%s%N)
 	timeout -k 5 "$limit_s" sh -c "exec $command" >"$log" 2>&1 </dev/null

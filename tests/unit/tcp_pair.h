@@ -11,6 +11,7 @@
 #define KVP_TEST_TCP_PAIR_H
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <kvpush/engine.h>
 
 #include "check.h"
 #include "inbox.h"
@@ -111,6 +114,7 @@ struct side {
 	struct kvp_lane lane;
 	struct kvp_lane *lanes[1];
 	struct kvp_inbox inbox;
+	struct kvp_config settings;
 	struct kvp_dataplane dataplane;
 	struct kvp_path *path;
 	struct kvp_endpoint *endpoint;
@@ -183,7 +187,9 @@ side_init(struct side *side, const struct side_shape *shape, uint64_t seed)
 	side->lane.cache = &side->cache;
 	side->lanes[0] = &side->lane;
 	side->inbox.free = SIDE_EVENTS;
-	side->dataplane = (struct kvp_dataplane){.inbox = &side->inbox,
+	snprintf(side->settings.peer_rights, sizeof(side->settings.peer_rights), "push,pull");
+	side->dataplane = (struct kvp_dataplane){.config = &side->settings,
+						 .inbox = &side->inbox,
 						 .lane = side->lanes,
 						 .lanes = 1,
 						 .streams = 1,

@@ -58,13 +58,23 @@ init__defaults(void **state)
 	expected.cluster_id = 0;
 	expected.role = KVP_ROLE_MIX;
 	expected.lanes = 1;
-	strcpy(expected.transports, "shm,tcp");
+	strcpy(expected.transports, "verbs,shm,tcp");
+	strcpy(expected.peer_rights, "push,pull");
 	expected.idle = KVP_IDLE_ADAPTIVE;
 	expected.idle_us = 100;
 	expected.timeout_ms = 1000;
 	expected.heartbeat_ms = 1000;
 	expected.dead_ms = 3000;
 	expected.streams = 2;
+	expected.verbs_gid_index = 255;
+	expected.verbs_rails = 4;
+	expected.verbs_qps = 2;
+	expected.verbs_traffic_class = 106;
+	expected.verbs_timeout = 16;
+	expected.verbs_retry = 6;
+	expected.verbs_rnr_retry = 6;
+	expected.verbs_rnr_timer = 12;
+	expected.verbs_pieces = 30;
 	expected.max_transfers = 4096;
 	expected.max_events = 4096;
 	expected.window_requests = 32;
@@ -161,6 +171,42 @@ set__refused(void **state)
 		{"transports=shm,tcp,shm", "name shm twice"},
 		{"transports=a,b,c,d,e", "more than 4"},
 		{"transports=abcdefghijklmnop", "longer than 15"},
+		{"verbs_gid_index=256", "[0, 255]"},
+		{"verbs_rails=0", "[1, 4]"},
+		{"verbs_rails=5", "[1, 4]"},
+		{"verbs_qps=0", "[1, 8]"},
+		{"verbs_qps=9", "[1, 8]"},
+		{"verbs_mtu=1500", "verbs_mtu 1500 is not 0 or a power of two in [256, 4096]"},
+		{"verbs_mtu=128", "0 or a power of two in [256, 4096]"},
+		{"verbs_mtu=8192", "0 or a power of two in [256, 4096]"},
+		{"verbs_mtu=-0", "not a number"},
+		{"verbs_traffic_class=256", "[0, 255]"},
+		{"verbs_service_level=16", "[0, 15]"},
+		{"verbs_timeout=0", "[1, 31]"}, /* would be for ever */
+		{"verbs_timeout=32", "[1, 31]"},
+		{"verbs_retry=8", "[0, 7]"},
+		{"verbs_rnr_retry=7", "[0, 6]"}, /* the same */
+		{"verbs_rnr_timer=0", "[1, 31]"},
+		{"verbs_rnr_timer=32", "[1, 31]"},
+		{"verbs_pieces=0", "[1, 30]"},
+		{"verbs_pieces=31", "[1, 30]"},
+		{"verbs_devices=,", "verbs_devices ',' are not names"},
+		{"verbs_devices=mlx5_0,", "not names"},
+		{"verbs_devices=,mlx5_0", "not names"},
+		{"verbs_devices=mlx5_0,,mlx5_1", "not names"},
+		{"verbs_devices=mlx5_0, mlx5_1", "not names"},
+		{"verbs_devices=mlx5_0:", "not names"},
+		{"verbs_devices=:1", "not names"},
+		{"verbs_devices=mlx5_0:1:2", "not names"},
+		{"verbs_devices=mlx5_0:x", "not names"},
+		{"verbs_devices=mlx5_0:-1", "not names"},
+		{"verbs_devices=mlx5_0:1000", "not names"},
+		{"verbs_devices=../../dev", "not names"},
+		{"verbs_devices=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		 "not names"}, /* 64 letters */
+		{"peer_rights=write", "'write' are not push, pull"},
+		{"peer_rights=push,", "are not push, pull"},
+		{"peer_rights=push,push", "are not push, pull"},
 		{"lane_cpus=,", "lane_cpus ',' are not numbers"},
 		{"lane_cpus=2,", "not numbers"},
 		{"lane_cpus=,2", "not numbers"},
@@ -229,6 +275,18 @@ set__numbers(void **state)
 		NUMBER(heartbeat_ms, 10, 60000),
 		NUMBER(dead_ms, 30, 600000),
 		NUMBER(streams, 1, 16),
+		NUMBER(verbs_gid_index, 0, 255),
+		NUMBER(verbs_rails, 1, 4),
+		NUMBER(verbs_qps, 1, 8),
+		NUMBER(verbs_mtu, 0, 4096),
+		NUMBER(verbs_mtu, 256, 1024),
+		NUMBER(verbs_traffic_class, 0, 255),
+		NUMBER(verbs_service_level, 0, 15),
+		NUMBER(verbs_timeout, 1, 31),
+		NUMBER(verbs_retry, 0, 7),
+		NUMBER(verbs_rnr_retry, 0, 6),
+		NUMBER(verbs_rnr_timer, 1, 31),
+		NUMBER(verbs_pieces, 1, 30),
 		NUMBER(max_transfers, 16, 65536),
 		NUMBER(max_events, 16, 65536),
 		NUMBER(window_requests, 1, 1024),
@@ -298,6 +356,13 @@ set__texts(void **state)
 	assert_set("listen=");
 	memset(expected.listen, 0, sizeof(expected.listen));
 	assert_memory_equal(&config, &expected, sizeof(config));
+	assert_set(
+		"verbs_devices=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:255,b");
+	assert_set("verbs_devices=mlx5_0:1,rocep1s0f0.x-2");
+	strcpy(expected.verbs_devices, "mlx5_0:1,rocep1s0f0.x-2");
+	assert_memory_equal(&config, &expected, sizeof(config));
+	assert_set("verbs_devices=");
+	memset(expected.verbs_devices, 0, sizeof(expected.verbs_devices));
 	assert_set("transports=tcp");
 	assert_set("lane_cpus=0,1023");
 	memset(expected.transports, 0, sizeof(expected.transports));
@@ -355,6 +420,14 @@ check__fields(void **state)
 	assert_refused(KVP_PARAM_INVALID, "dead_ms 600001");
 	config.streams = 0;
 	assert_refused(KVP_PARAM_INVALID, "streams 0");
+	config.verbs_rails = 5;
+	assert_refused(KVP_PARAM_INVALID, "verbs_rails 5");
+	config.verbs_qps = 0;
+	assert_refused(KVP_PARAM_INVALID, "verbs_qps 0");
+	config.verbs_mtu = 1500;
+	assert_refused(KVP_PARAM_INVALID, "verbs_mtu 1500 is not 0 or a power of two");
+	config.verbs_rnr_retry = 7;
+	assert_refused(KVP_PARAM_INVALID, "verbs_rnr_retry 7");
 	config.max_transfers = 0;
 	assert_refused(KVP_PARAM_INVALID, "max_transfers 0");
 	config.max_transfers = 48;
@@ -391,6 +464,12 @@ check__texts(void **state)
 	assert_refused(KVP_PARAM_INVALID, "transports");
 	strcpy(config.lane_cpus, "x");
 	assert_refused(KVP_PARAM_INVALID, "lane_cpus");
+	strcpy(config.verbs_devices, "mlx5_0:");
+	assert_refused(KVP_PARAM_INVALID, "verbs_devices 'mlx5_0:'");
+	strcpy(config.verbs_devices, "mlx5_0,,mlx5_1");
+	assert_refused(KVP_PARAM_INVALID, "verbs_devices");
+	strcpy(config.verbs_devices, "mlx5_0:1,rocep1s0f0.x-2");
+	assert_int_equal(kvp_config_check(&config, &error), KVP_SUCCESS);
 }
 
 static void
@@ -437,9 +516,10 @@ transports__lists(void **state)
 	char names[KVP_RAILS_MAX][KVP_NAME_MAX];
 
 	(void)state;
-	assert_int_equal(kvp_config_transports(&config, names), 2);
-	assert_string_equal(names[0], "shm");
-	assert_string_equal(names[1], "tcp");
+	assert_int_equal(kvp_config_transports(&config, names), 3);
+	assert_string_equal(names[0], "verbs");
+	assert_string_equal(names[1], "shm");
+	assert_string_equal(names[2], "tcp");
 	memset(names, 'x', sizeof(names));
 	assert_set("transports=abcdefghijklmno,b,a,ab");
 	assert_int_equal(kvp_config_transports(&config, names), 4);
@@ -449,7 +529,20 @@ transports__lists(void **state)
 	assert_string_equal(names[3], "ab");
 }
 
-/* Each line's default can be set, and is the default; all 20 fields have a line. */
+static void
+peer_rights__words_or_nothing(void **state)
+{
+	(void)state;
+	assert_set("peer_rights=pull,push");
+	assert_string_equal(config.peer_rights, "pull,push");
+	assert_set("peer_rights=");
+	assert_string_equal(config.peer_rights, "");
+	strcpy(config.peer_rights, "all");
+	assert_int_equal(kvp_config_check(&config, &error), KVP_PARAM_INVALID);
+	assert_in("peer_rights 'all'", error.text);
+}
+
+/* Each line's default can be set, and is the default; all 33 fields have a line. */
 static void
 help__lines(void **state)
 {
@@ -475,7 +568,7 @@ help__lines(void **state)
 		assert_set(setting);
 	}
 	assert_memory_equal(&config, &defaults, sizeof(config));
-	assert_int_equal(lines, 20);
+	assert_int_equal(lines, 33);
 	assert_in("max_transfers\t4096\tpower of two in [16, 65536]", text);
 	assert_in("role\tmix\tprompt|decoder|mix", text);
 	assert_in("lanes\t1\t[1, 16]", text);
@@ -526,6 +619,7 @@ main(void)
 		cmocka_unit_test_setup(check__fields_against_each_other, reset),
 		cmocka_unit_test_setup(cpus__lists, reset),
 		cmocka_unit_test_setup(transports__lists, reset),
+		cmocka_unit_test_setup(peer_rights__words_or_nothing, reset),
 		cmocka_unit_test_setup(help__lines, reset),
 		cmocka_unit_test_setup(help__as_snprintf, reset),
 	};

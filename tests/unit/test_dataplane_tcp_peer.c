@@ -5,7 +5,7 @@
  * links: dataplane/tcp/tcp_wire_fast.o dataplane/tcp/tcp_setup.o dataplane/tcp/tcp_stream_setup.o
  *        dataplane/tcp/tcp_send_fast.o dataplane/tcp/tcp_receive_fast.o dataplane/reactor.o
  *        dataplane/wake.o engine/check.o engine/error.o engine/cursor.o engine/layout.o
- *        engine/plan.o engine/transfer.o engine/wire.o
+ *        engine/plan.o engine/transfer.o engine/wire.o engine/rights.o
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "rights.h"
 #include "tcp_job.h"
 
 static const struct side_shape scattered = {.blocks = 300, .block_bytes = 1000, .stride = 1024};
@@ -242,6 +243,82 @@ read__refused_sends_nothing_of_the_memory(void **state)
 		assert_int_equal(peer.rig.a.lane.failures, 0);
 		peer_fini(&peer);
 	}
+}
+
+/* Block 0 of tensor 0 is written, read and told of; the answers' statuses. */
+static void
+asks_for_all(struct peer *peer, kvp_status status[3])
+{
+	const struct kvp_tcp_extent extent[1] = {{0, 100, 0}};
+	const uint8_t payload[100] = {1, 2, 3};
+	struct kvp_tcp_preamble p = {.type = KVP_TCP_WRITE,
+				     .extents = 1,
+				     .bytes = 100,
+				     .request = 1,
+				     .cache = SIDE_CACHE};
+
+	peer_send_head(peer, &p, extent);
+	peer_send(peer, payload, sizeof(payload));
+	peer_step(peer);
+	status[0] = peer_receive(peer).status;
+	p = (struct kvp_tcp_preamble){
+		.type = KVP_TCP_NOTIFY, .bytes = 8, .request = 2, .cache = SIDE_CACHE};
+	peer_send_head(peer, &p, NULL);
+	peer_send(peer, payload, 8);
+	peer_step(peer);
+	status[1] = peer_receive(peer).status;
+	p = (struct kvp_tcp_preamble){.type = KVP_TCP_READ,
+				      .extents = 1,
+				      .bytes = 100,
+				      .request = 3,
+				      .cache = SIDE_CACHE};
+	peer_send_head(peer, &p, extent);
+	peer_step(peer);
+	status[2] = peer_receive(peer).status;
+	assert_int_equal(peer->rig.a.lane.failures, 0);
+}
+
+static void
+right__that_the_peer_lacks_is_refused(void **state)
+{
+	kvp_status status[3];
+	struct peer peer;
+
+	(void)state;
+	for (uint32_t rights = 0; rights <= KVP_RIGHTS_ALL; rights++) {
+		bool can_push = (rights & KVP_RIGHT_PUSH) != 0;
+		bool can_pull = (rights & KVP_RIGHT_PULL) != 0;
+
+		peer_init(&peer, &small);
+		assert_int_equal(kvp_tcp_of(peer.rig.a.endpoint)->rights, KVP_RIGHTS_ALL);
+		kvp_tcp_of(peer.rig.a.endpoint)->rights = rights;
+		asks_for_all(&peer, status);
+		assert_int_equal(status[0], can_push ? KVP_SUCCESS : KVP_FEATURE_NOT_ENABLED);
+		assert_int_equal(status[1], can_push ? KVP_SUCCESS : KVP_FEATURE_NOT_ENABLED);
+		assert_int_equal(status[2], can_pull ? KVP_SUCCESS : KVP_FEATURE_NOT_ENABLED);
+		assert_int_equal(side_is_as_modelled(&peer.rig.a), !can_push);
+		assert_int_equal(peer.rig.a.inbox.events, can_push ? 1 : 0);
+		peer_fini(&peer);
+	}
+}
+
+/* Not announced, but a peer can make up its id. The memory is the CPU's here, so that a touch shows. */
+static void
+device_memory__is_not_touched(void **state)
+{
+	const struct kvp_device_memory memory = {.fd = -1};
+	kvp_status status[3];
+	struct peer peer;
+
+	(void)state;
+	peer_init(&peer, &small);
+	peer.rig.a.cache.memory = &memory;
+	asks_for_all(&peer, status);
+	assert_int_equal(status[0], KVP_FEATURE_NOT_ENABLED);
+	assert_int_equal(status[2], KVP_FEATURE_NOT_ENABLED);
+	assert_true(side_is_as_modelled(&peer.rig.a));
+	assert_true(peer_has_nothing(&peer));
+	peer_fini(&peer);
 }
 
 /* What the endpoint must not answer but end. */
@@ -869,6 +946,8 @@ main(void)
 		cmocka_unit_test(write__refused_writes_nothing_and_keeps_the_stream),
 		cmocka_unit_test(write__refused_and_large_is_taken_off_in_steps),
 		cmocka_unit_test(read__refused_sends_nothing_of_the_memory),
+		cmocka_unit_test(right__that_the_peer_lacks_is_refused),
+		cmocka_unit_test(device_memory__is_not_touched),
 		cmocka_unit_test(malformed__ends_the_stream),
 		cmocka_unit_test(answers__to_nothing_end_the_stream),
 		cmocka_unit_test(answers__of_the_wrong_kind_end_the_stream),

@@ -8,7 +8,7 @@
  * links: dataplane/tcp/tcp_wire_fast.o dataplane/tcp/tcp_setup.o dataplane/tcp/tcp_stream_setup.o
  *        dataplane/tcp/tcp_send_fast.o dataplane/tcp/tcp_receive_fast.o dataplane/reactor.o
  *        dataplane/wake.o engine/check.o engine/error.o engine/cursor.o engine/layout.o
- *        engine/plan.o engine/transfer.o engine/wire.o
+ *        engine/plan.o engine/transfer.o engine/wire.o engine/rights.o
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -62,6 +62,7 @@ changed(struct kvp_path *path, void *ctx)
 static void
 world_init(struct world *world)
 {
+	static const struct kvp_config settings = {.peer_rights = "push,pull"};
 	struct kvp_path_config config = {.dataplane = &world->dataplane,
 					 .is_initiator = true,
 					 .endpoints = STREAMS,
@@ -75,7 +76,8 @@ world_init(struct world *world)
 	world->listener = listen_loopback(&world->address);
 	world->lanes[0] = &world->lane[0];
 	world->lanes[1] = &world->lane[1];
-	world->dataplane = (struct kvp_dataplane){.reactor = &world->reactor,
+	world->dataplane = (struct kvp_dataplane){.config = &settings,
+						  .reactor = &world->reactor,
 						  .lane = world->lanes,
 						  .lanes = 2,
 						  .streams = STREAMS,

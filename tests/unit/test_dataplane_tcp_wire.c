@@ -163,6 +163,8 @@ answer__out_of_range_is_refused(void **state)
 		taken(p, 0);
 		p.status = KVP_NOT_YET_LINK;
 		taken(p, 0);
+		p.status = KVP_FEATURE_NOT_ENABLED;
+		taken(p, 0);
 		p.bytes = 1;
 		refused(p);
 		p.bytes = 0;

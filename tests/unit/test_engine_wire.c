@@ -26,14 +26,15 @@ some_hello(void)
 		.role = KVP_ROLE_DECODER,
 		.heartbeat_ms = 1000,
 		.lanes = 2,
+		.rights = 2,
 		.rails = KVP_RAILS_MAX,
-		.rail = {{.name = "shm", .blob = {.bytes = KVP_BLOB_MAX}},
+		.rail = {{.name = "shm", .blob = {.bytes = KVP_DESCRIPTION_MAX}},
 			 {.name = "tcp", .blob = {.bytes = 5, .data = "hello"}},
 			 {.name = "fifteen-letters", .blob = {.bytes = 1, .data = {0}}},
 			 {.name = "~", .blob = {.bytes = 0}}},
 	};
 
-	memset(hello.rail[0].blob.data, 0xAB, KVP_BLOB_MAX);
+	memset(hello.rail[0].blob.data, 0xAB, KVP_DESCRIPTION_MAX);
 	return hello;
 }
 
@@ -174,8 +175,8 @@ static const struct form {
 	uint8_t type;
 	uint32_t body_bytes;
 } forms[] = {
-	{"hello", encode_hello, decode_hello, KVP_FRAME_HELLO, 32 + 4 * 20 + 256 + 5 + 1},
-	{"welcome", encode_welcome, decode_hello, KVP_FRAME_WELCOME, 32},
+	{"hello", encode_hello, decode_hello, KVP_FRAME_HELLO, 36 + 4 * 20 + KVP_DESCRIPTION_MAX + 5 + 1},
+	{"welcome", encode_welcome, decode_hello, KVP_FRAME_WELCOME, 36},
 	{"refuse", encode_refuse, decode_refuse, KVP_FRAME_REFUSE, 8 + 33},
 	{"path", encode_path, decode_path, KVP_FRAME_PATH, 16 + 4 + 4 + 3},
 	{"cache_add", encode_cache_add, decode_cache_add, KVP_FRAME_CACHE_ADD, 12 + 3 * 44},
@@ -322,7 +323,7 @@ header__refused(void **state)
 		{4, 2, "version 2 of the protocol, this engine version 1"},
 		{4, 0, "version 0 of the protocol, this engine version 1"},
 		{5, 0, "frame type 0"},
-		{5, KVP_FRAME_TYPES, "frame type 17"},
+		{5, KVP_FRAME_TYPES, "frame type 18"},
 		{6, 1, "reserved"},
 		{7, 1, "reserved"},
 		{8, 101, "101 body bytes is above the limit of 100"},
@@ -427,7 +428,7 @@ form_of(const char *name)
 }
 
 /* Where they begin in the bodies of the forms above. */
-#define RAIL2 (32U + 16 + 4 + 256 + 16 + 4 + 5)
+#define RAIL2 (36U + 16 + 4 + KVP_DESCRIPTION_MAX + 16 + 4 + 5)
 #define RAIL3 (RAIL2 + 16 + 4 + 1)
 #define T0    12U
 #define T1    (T0 + 44U)
@@ -448,20 +449,21 @@ body__fields_out_of_range(void **state)
 		{"hello", 20, 4, 60001, "heartbeat_ms 60001 "},
 		{"hello", 24, 4, 0, "lanes 0"},
 		{"hello", 24, 4, 17, "lanes 17"},
-		{"hello", 28, 4, 5, "rails 5"},
-		{"hello", 28, 4, UINT32_MAX, "rails 4294967295"},
-		{"hello", 28, 4, 3, "bytes too many"},
-		{"hello", 32, 1, 0, "rail name"},
-		{"hello", 32, 1, ' ', "rail name"},
-		{"hello", 33, 1, 0x1B, "rail name"},
-		{"hello", 33, 1, 0x80, "rail name"},
-		{"hello", 33, 1, 0, "rail name"},        /* s, NUL, m: not padding */
-		{"hello", 32 + 15, 1, 'x', "rail name"}, /* s, h, m, NUL ..., x */
+		{"hello", 28, 4, 4, "rights 4 is not in [0, 3]"},
+		{"hello", 32, 4, 5, "rails 5"},
+		{"hello", 32, 4, UINT32_MAX, "rails 4294967295"},
+		{"hello", 32, 4, 3, "bytes too many"},
+		{"hello", 36, 1, 0, "rail name"},
+		{"hello", 36, 1, ' ', "rail name"},
+		{"hello", 37, 1, 0x1B, "rail name"},
+		{"hello", 37, 1, 0x80, "rail name"},
+		{"hello", 37, 1, 0, "rail name"},        /* s, NUL, m: not padding */
+		{"hello", 36 + 15, 1, 'x', "rail name"}, /* s, h, m, NUL ..., x */
 		{"hello", RAIL2 + 15, 1, 'x', "rail name of 16 characters"},
 		{"hello", RAIL3, 1, 0, "rail name of 0 characters"},
-		{"hello", 48, 4, 257, "rail description 257 is not in [0, 256]"},
-		{"hello", 48, 4, UINT32_MAX, "rail description"},
-		{"welcome", 28, 4, 1, "ends before the end of rail name"},
+		{"hello", 52, 4, 449, "rail description 449 is not in [0, 448]"},
+		{"hello", 52, 4, UINT32_MAX, "rail description"},
+		{"welcome", 32, 4, 1, "ends before the end of rail name"},
 		{"refuse", 0, 4, KVP_SUCCESS, "status 00000000 is not a failure"},
 		{"refuse", 0, 4, KVP_IN_PROGRESS, "is not a failure"},
 		{"refuse", 0, 4, KVP_NO_EVENT, "is not a failure"},
@@ -472,7 +474,7 @@ body__fields_out_of_range(void **state)
 		{"path", 0, 1, 0, "name"},
 		{"path", 16, 4, 0, "endpoints 0 is not in [1, 16]"},
 		{"path", 16, 4, 17, "endpoints 17"},
-		{"path", 20, 4, 257, "offer 257"},
+		{"path", 20, 4, 1025, "offer 1025"},
 		{"path", 20, 4, 4, "ends before the end of offer"},
 		{"stream", 16, 4, 16, "endpoint 16 is not in [0, 15]"},
 		{"cache_add", 0, 8, 0, "cache_id 0"},
@@ -524,6 +526,8 @@ body__fields_at_their_limits(void **state)
 		{"hello", 20, 4, 60000},
 		{"hello", 24, 4, 1},
 		{"hello", 24, 4, 16},
+		{"hello", 28, 4, 0},
+		{"hello", 28, 4, 3},
 		{"refuse", 0, 4, KVP_FAILED},
 		{"path", 16, 4, 1},
 		{"stream", 16, 4, 0},
@@ -563,7 +567,7 @@ hello__round_trip(void **state)
 	assert_memory_equal(frame, again, bytes);
 	/* Even when every rail is as long as it may be, it is an early frame. */
 	for (uint32_t i = 0; i < KVP_RAILS_MAX; i++)
-		hello.rail[i].blob.bytes = KVP_BLOB_MAX;
+		hello.rail[i].blob.bytes = KVP_DESCRIPTION_MAX;
 	bytes = kvp_frame_encode_hello(KVP_FRAME_HELLO, &hello, frame, sizeof(frame));
 	assert_true(bytes > 0 && bytes - HEAD <= KVP_FRAME_EARLY_MAX);
 }
@@ -630,6 +634,24 @@ path__round_trip(void **state)
 	assert_int_equal(kvp_frame_decode_path(frame + HEAD, (uint32_t)bytes - HEAD, &got, &error),
 			 KVP_SUCCESS);
 	assert_memory_equal(&got, &some_path, sizeof(got));
+}
+
+static void
+note__is_carried_as_it_is(void **state)
+{
+	static const uint8_t note[] = {1, 2, 3, 0, 255};
+	struct kvp_frame_header header;
+	size_t bytes;
+
+	(void)state;
+	assert_int_equal(kvp_frame_encode_note(note, sizeof(note), frame, HEAD + 4), 0);
+	bytes = kvp_frame_encode_note(note, sizeof(note), frame, sizeof(frame));
+	assert_int_equal(bytes, HEAD + sizeof(note));
+	assert_int_equal(kvp_frame_decode_header(frame, KVP_FRAME_BODY_MAX, &header, &error),
+			 KVP_SUCCESS);
+	assert_int_equal(header.type, KVP_FRAME_NOTE);
+	assert_int_equal(kvp_frame_check(&header, frame + HEAD, &error), KVP_SUCCESS);
+	assert_memory_equal(frame + HEAD, note, sizeof(note));
 }
 
 static void
@@ -774,6 +796,7 @@ main(void)
 		cmocka_unit_test(refuse__text_is_harmless_on_a_terminal),
 		cmocka_unit_test(path__round_trip),
 		cmocka_unit_test(stream__round_trip),
+		cmocka_unit_test(note__is_carried_as_it_is),
 		cmocka_unit_test(value__round_trip),
 		cmocka_unit_test(empty__round_trip),
 		cmocka_unit_test(cache_add__round_trip),

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "verbs_lane.h"
+
+#include <errno.h>
+
+#include <arpa/inet.h>
+
+#include "check.h"
+#include "lane.h"
+
+#define BURST       32U          /* extents asked of the cursor at once */
+#define SHARE_BYTES (256U << 10) /* of a part, that are worth a QP of their own */
+#define ROOM_BYTES  (64U << 10)  /* a window that is nearly full is left alone: no slivers */
+
+/* Where a chain is. In registers while extents are added. */
+struct open {
+	struct ibv_send_wr *wr; /* the next one */
+	uint64_t wr_id;         /* of the next one */
+	uint64_t end_offset;    /* where the open request's remote range ends */
+	uint64_t at;            /* byte of the plan that comes next */
+	uint32_t pieces;        /* 0: the next extent starts another request */
+	uint32_t bytes;
+	uint32_t gathered; /* pieces beyond the first of each request */
+};
+
+/* What is the same for one extent and most that follow it. */
+struct place {
+	uint64_t base; /* of the tensor, over there */
+	/* An extent of at most `bytes` bytes that begins in these ranges lies in one span on both sides. */
+	uint64_t local_first, local_room;
+	uint64_t offset_first, offset_room;
+	uint32_t tensor;
+	uint32_t bytes;
+	uint32_t lkey, rkey;
+};
+
+/* A chain of requests on its way together. */
+struct chain {
+	struct kvp_verbs_endpoint *ep;
+	struct kvp_verbs_queue *queue;
+	struct kvp_part *part;
+	const struct kvp_remote_cache *cache;
+	const struct kvp_verbs_spans *local_spans;
+	const struct kvp_verbs_spans *remote_spans;
+	struct kvp_gather_limits limits;
+	struct kvp_verbs_tag tag; /* of its entries */
+	struct ibv_send_wr *end;  /* full */
+	kvp_status lost;          /* there is no key for an extent */
+	struct place place;
+	struct open open;
+};
+
+/* A piece that lies in `place`. False: it needs a request, and the chain is full. */
+static inline bool
+piece_put(const struct chain *chain, const struct place *place, struct open *open, uint64_t local,
+	  uint64_t offset, uint32_t bytes)
+{
+	const struct kvp_extent extent = {
+		.remote_offset = offset, .remote_tensor = place->tensor, .bytes = bytes};
+	struct ibv_send_wr *wr = open->wr;
+	struct kvp_verbs_request *entry;
+
+	if (kvp_gather_fits(&chain->limits, open->pieces, open->bytes, open->end_offset,
+			    place->tensor, &extent)) {
+		wr--;
+		wr->sg_list[open->pieces++] =
+			(struct ibv_sge){.addr = local, .length = bytes, .lkey = place->lkey};
+		wr->num_sge = (int)open->pieces;
+		open->bytes += bytes;
+		kvp_verbs_entry(chain->queue, (uint32_t)open->wr_id - 1)->bytes = open->bytes;
+		open->gathered++;
+	} else {
+		if (wr == chain->end)
+			return false;
+		wr->wr_id = open->wr_id;
+		wr->num_sge = 1;
+		wr->wr.rdma.remote_addr = place->base + offset;
+		wr->wr.rdma.rkey = place->rkey;
+		wr->sg_list[0] =
+			(struct ibv_sge){.addr = local, .length = bytes, .lkey = place->lkey};
+		entry = kvp_verbs_entry(chain->queue, (uint32_t)open->wr_id);
+		entry->part = chain->part;
+		entry->first = open->at;
+		entry->bytes = bytes;
+		entry->tag = chain->tag;
+		open->wr = wr + 1;
+		open->wr_id++;
+		open->pieces = 1;
+		open->bytes = bytes;
+	}
+	open->end_offset = offset + bytes;
+	open->at += bytes;
+	return true;
+}
+
+static const struct kvp_verbs_span *
+find(const struct kvp_verbs_spans *spans, uint64_t address, uint32_t hint)
+{
+	return kvp_verbs_span_find(spans, address, hint < spans->count ? &spans->span[hint] : NULL);
+}
+
+static uint32_t
+rest_of(const struct kvp_verbs_span *span, uint64_t address, uint32_t bytes)
+{
+	uint64_t rest = span->bytes - (address - span->address);
+
+	return rest < bytes ? (uint32_t)rest : bytes;
+}
+
+/* The place of the beginning of a piece. Returns how much of it one key each is enough for; 0: there is none. */
+static uint32_t
+place_find(struct chain *chain, uint64_t local, uint64_t offset, uint32_t bytes)
+{
+	struct kvp_verbs_endpoint *ep = chain->ep;
+	struct place *place = &chain->place;
+	uint64_t remote = place->base + offset;
+	const struct kvp_verbs_span *from = find(chain->local_spans, local, ep->hint_local);
+	const struct kvp_verbs_span *to = find(chain->remote_spans, remote, ep->hint_remote);
+
+	if (from == NULL || to == NULL) {
+		chain->lost = from == NULL ? KVP_CACHE_NOT_EXIST : KVP_PROTOCOL;
+		return 0;
+	}
+	bytes = rest_of(to, remote, rest_of(from, local, bytes));
+	if (to->address - place->base != place->offset_first)
+		chain->open.pieces = 0; /* one key per request */
+	ep->hint_local = (uint32_t)(from - chain->local_spans->span);
+	ep->hint_remote = (uint32_t)(to - chain->remote_spans->span);
+	place->local_first = from->address;
+	place->local_room = from->bytes - bytes;
+	place->offset_first = to->address - place->base;
+	place->offset_room = to->bytes - bytes;
+	place->bytes = bytes;
+	place->lkey = from->key[chain->queue->device];
+	place->rkey = to->key[chain->queue->rail];
+	return bytes;
+}
+
+/* Another tensor than the last one's, other spans, longer, or across the end of a span: then it is cut. */
+static __attribute__((noinline)) bool
+extent_switch(struct chain *chain, const struct kvp_extent *extent)
+{
+	struct place *place = &chain->place;
+	uint64_t local = (uint64_t)(uintptr_t)extent->local;
+	uint64_t offset = extent->remote_offset;
+	uint32_t left = extent->bytes;
+
+	if (extent->remote_tensor != place->tensor) {
+		KVP_ASSERT(extent->remote_tensor < chain->cache->num_tensors);
+		place->base = (uint64_t)(uintptr_t)chain->cache->tensors[extent->remote_tensor]
+				      .tensor.base;
+		place->tensor = extent->remote_tensor;
+		chain->open.pieces = 0;
+	}
+	while (left > 0) {
+		uint32_t bytes = place_find(chain, local, offset, left);
+
+		if (bytes == 0 || !piece_put(chain, place, &chain->open, local, offset, bytes))
+			return false;
+		local += bytes;
+		offset += bytes;
+		left -= bytes;
+	}
+	return true;
+}
+
+/* False: the chain is full before the last of them; the cursor has to go back to open.at. */
+static inline bool
+extents_add(struct chain *chain, const struct kvp_extent *extent, uint32_t count)
+{
+	const struct place *place = &chain->place;
+	struct open open = chain->open;
+	const struct kvp_extent *end = extent + count;
+
+	for (; extent < end; extent++) {
+		uint64_t local = (uint64_t)(uintptr_t)extent->local;
+		uint64_t offset = extent->remote_offset;
+		uint32_t bytes = extent->bytes;
+
+		if (KVP_LIKELY(extent->remote_tensor == place->tensor && bytes <= place->bytes &&
+			       local - place->local_first <= place->local_room &&
+			       offset - place->offset_first <= place->offset_room)) {
+			if (KVP_UNLIKELY(!piece_put(chain, place, &open, local, offset, bytes)))
+				break;
+		} else {
+			chain->open = open;
+			if (!extent_switch(chain, extent))
+				return false;
+			open = chain->open;
+		}
+	}
+	chain->open = open;
+	return extent == end;
+}
+
+static inline uint32_t
+chain_requests(const struct chain *chain)
+{
+	return (uint32_t)(chain->open.wr - chain->ep->wr);
+}
+
+/*
+ * Whole runs of the group at hand, each one piece: what a cursor would give, without the way over an extent.
+ * Ends before a run that is longer, or elsewhere. False: the chain is full.
+ */
+static inline bool
+runs_add(struct chain *chain, struct kvp_cursor *cursor, uint64_t room)
+{
+	const struct kvp_plan *plan = cursor->plan;
+	const struct kvp_group *group = &plan->group[cursor->group];
+	const struct kvp_run *run = plan->run + cursor->run, *end = plan->run + plan->runs;
+	const uint64_t block_bytes = group->block_bytes, local_base = group->local_base;
+	const struct place *place = &chain->place;
+	struct open open = chain->open;
+	bool is_in = true;
+
+	for (; run < end; run++) {
+		uint64_t bytes = run->count * block_bytes;
+		uint64_t local = local_base + run->local * block_bytes;
+		uint64_t offset = run->remote * block_bytes;
+
+		if (KVP_UNLIKELY(bytes > place->bytes || bytes > room ||
+				 local - place->local_first > place->local_room ||
+				 offset - place->offset_first > place->offset_room))
+			break;
+		if (KVP_UNLIKELY(!piece_put(chain, place, &open, local, offset, (uint32_t)bytes))) {
+			is_in = false;
+			break;
+		}
+		room -= bytes;
+	}
+	cursor->left -= open.at - chain->open.at;
+	cursor->run = (uint32_t)(run - plan->run);
+	if (run == end) {
+		cursor->run = 0;
+		cursor->group++;
+	}
+	chain->open = open;
+	return is_in;
+}
+
+/* Is the cursor where runs_add goes on? */
+static inline bool
+is_at_run(const struct chain *chain, const struct kvp_cursor *cursor)
+{
+	const struct kvp_group *group = &cursor->plan->group[cursor->group];
+
+	return group->is_dense && cursor->offset == 0 &&
+	       group->remote_tensor == chain->place.tensor;
+}
+
+/* What comes next in the plan, whatever it is. False: the chain is full. */
+static inline bool
+any_add(struct chain *chain, struct kvp_cursor *cursor, uint64_t bytes_max)
+{
+	struct kvp_extent extent[BURST];
+	uint32_t want = 1, count;
+
+	/* As many as there are requests left need not be given back; where they gather, few are. */
+	if (!cursor->plan->group[cursor->group].is_dense)
+		want = chain->open.pieces > 1 ? BURST : (uint32_t)(chain->end - chain->open.wr);
+	if (want == 0)
+		return false;
+	count = kvp_cursor_next_each(cursor, want, bytes_max, chain->limits.bytes_max, extent);
+	return extents_add(chain, extent, count);
+}
+
+/* Until the chain is full, `bytes_max` bytes are in it, or the cursor is at its end. */
+static inline void
+chain_fill(struct chain *chain, struct kvp_cursor *cursor, uint64_t bytes_max)
+{
+	while (bytes_max > 0 && cursor->left > 0) {
+		uint64_t at = chain->open.at;
+		uint64_t room = bytes_max < cursor->left ? bytes_max : cursor->left;
+
+		if (is_at_run(chain, cursor) && !runs_add(chain, cursor, room))
+			return;
+		if (chain->open.at == at && !any_add(chain, cursor, bytes_max))
+			return;
+		bytes_max -= chain->open.at - at;
+	}
+}
+
+/* The next QP that is up and has room, or NULL. */
+static inline struct kvp_verbs_queue *
+queue_choose(struct kvp_verbs_endpoint *ep)
+{
+	uint32_t i = ep->next_queue;
+
+	for (uint32_t n = 0; n < ep->queues; n++) {
+		struct kvp_verbs_queue *queue = &ep->queue[i];
+
+		i = i + 1 == ep->queues ? 0 : i + 1;
+		if ((ep->up & kvp_verbs_bit(queue)) != 0 &&
+		    kvp_verbs_room(queue) > KVP_VERBS_SQ_KEPT) {
+			ep->next_queue = i;
+			return queue;
+		}
+	}
+	return NULL;
+}
+
+/* Bytes that are worth a QP of their own: a small part goes over all of them, too. */
+static inline uint64_t
+share_of(const struct kvp_verbs_endpoint *ep, const struct kvp_part *part, uint32_t ups)
+{
+	uint64_t share;
+
+	if (KVP_LIKELY(part->bytes >= ups * ep->window_bytes))
+		return ep->window_bytes;
+	share = part->bytes / ups;
+	return share < SHARE_BYTES ? SHARE_BYTES : share;
+}
+
+/* Bytes that the next chain may have; 0: the part's window is full, or no QP is up. */
+static inline uint64_t
+window_room(const struct kvp_verbs_endpoint *ep, const struct kvp_part *part, uint64_t left,
+	    uint32_t *requests_out)
+{
+	uint32_t ups = (uint32_t)__builtin_popcount(ep->up);
+	uint32_t requests = ups * ep->window_requests;
+	uint64_t bytes = ups * ep->window_bytes, share;
+
+	if (part->requests_inflight >= requests || part->bytes_inflight >= bytes)
+		return 0;
+	requests -= part->requests_inflight;
+	*requests_out = requests < ep->window_requests ? requests : ep->window_requests;
+	bytes -= part->bytes_inflight;
+	if (bytes < left && bytes < ROOM_BYTES && part->bytes_inflight > 0)
+		return 0;
+	share = share_of(ep, part, ups);
+	return bytes < share ? bytes : share;
+}
+
+/* Is the last request of the chain the part's last, so that its immediate can ride on it? */
+static inline bool
+is_telling(const struct kvp_verbs_endpoint *ep, const struct kvp_verbs_queue *queue,
+	   const struct kvp_part *part, const struct kvp_cursor *cursor)
+{
+	return part->id != 0 && cursor->left == 0 &&
+	       (cursor == &part->cursor || part->cursor.left == 0) && kvp_verbs_credit(queue) > 0 &&
+	       (ep->orphans == 0 || !kvp_verbs_has_orphans(ep, part));
+}
+
+static inline void
+tail_finish(const struct kvp_verbs_endpoint *ep, struct kvp_verbs_queue *queue,
+	    const struct kvp_part *part, const struct kvp_cursor *cursor, struct ibv_send_wr *tail)
+{
+	struct kvp_verbs_request *entry = kvp_verbs_entry(queue, (uint32_t)tail->wr_id);
+
+#ifndef KVP_BREAK_SIGNAL /* tests prove that they notice */
+	tail->send_flags = IBV_SEND_SIGNALED;
+#endif
+	if (!is_telling(ep, queue, part, cursor))
+		return;
+	tail->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+	tail->imm_data = htonl(part->id);
+	entry->tag.is_message = true;
+	entry->key = part->id;
+}
+
+KVP_COLD void
+kvp_verbs_refused(struct kvp_verbs_queue *queue, int rc, uint64_t now_ns)
+{
+	/* A full queue empties itself; any other reason, or an empty queue that is called full, stays. */
+	if (rc != ENOMEM || queue->posted == queue->retired)
+		kvp_verbs_break(queue, IBV_WC_SUCCESS, 0, now_ns);
+	else
+		queue->endpoint->busy |= kvp_verbs_bit(queue);
+}
+
+/* Only the requests before `bad` were taken. Returns how many. */
+static KVP_COLD uint32_t
+chain_refused(struct chain *chain, const struct ibv_send_wr *bad, struct kvp_cursor *cursor,
+	      uint64_t end)
+{
+	const struct ibv_send_wr *wr = chain->ep->wr;
+	uint32_t taken = 0;
+
+	while (taken < chain_requests(chain) && &wr[taken] != bad)
+		taken++;
+	if (taken == chain_requests(chain))
+		return taken; /* it names none: all may be under way, and the QP breaks */
+	chain->open.at = kvp_verbs_entry(chain->queue, (uint32_t)wr[taken].wr_id)->first;
+	kvp_cursor_init(cursor, cursor->plan, chain->open.at, end - chain->open.at);
+	return taken;
+}
+
+/* The device has `taken` requests of `bytes` bytes more. */
+static inline void
+chain_account(const struct chain *chain, uint32_t taken, uint64_t bytes)
+{
+	struct kvp_verbs_queue *queue = chain->queue;
+	struct kvp_part *part = chain->part;
+	struct kvp_verbs_request *last = kvp_verbs_entry(queue, queue->posted + taken - 1);
+	bool is_telling = last->tag.is_message;
+
+	queue->posted += taken;
+	if (KVP_LIKELY(taken == chain_requests(chain))) {
+		last->tag.number = (uint8_t)taken;
+		last->chain_bytes = (uint32_t)bytes;
+		queue->signaled = queue->posted;
+		queue->sent += is_telling;
+		part->told |= is_telling ? kvp_verbs_bit(queue) : 0;
+	}
+	if (part->id != 0)
+		part->carried |= kvp_verbs_bit(queue);
+	part->requests_inflight += taken;
+	part->bytes_inflight += bytes;
+	atomic_fetch_add_explicit(&part->transfer->requests, taken, memory_order_relaxed);
+	kvp_total_add(&chain->ep->base.requests, taken);
+	kvp_total_add(&chain->ep->gathered, taken + chain->open.gathered);
+	kvp_total_add(&chain->ep->doorbells, 1);
+}
+
+/* Hand the chain to the device and account for what it took. Returns requests. */
+static inline uint32_t
+chain_send(struct chain *chain, struct kvp_cursor *cursor, uint64_t end, uint64_t start,
+	   uint64_t now_ns)
+{
+	struct ibv_send_wr *tail = chain->open.wr - 1;
+	struct ibv_send_wr *bad = NULL;
+	uint32_t taken = chain_requests(chain);
+	int rc;
+
+	tail->next = NULL;
+	rc = ibv_post_send(chain->queue->qp, chain->ep->wr, &bad);
+	/* As the next chain expects them. */
+	tail->next = tail + 1;
+	tail->opcode = chain->ep->wr_opcode;
+	tail->send_flags = 0;
+	if (KVP_UNLIKELY(rc != 0))
+		taken = chain_refused(chain, bad, cursor, end);
+	if (KVP_LIKELY(taken > 0))
+		chain_account(chain, taken, chain->open.at - start);
+	if (KVP_UNLIKELY(rc != 0)) {
+		if (chain->queue->posted != chain->queue->signaled)
+			chain->ep->busy |= kvp_verbs_bit(chain->queue);
+		kvp_verbs_refused(chain->queue, taken == chain_requests(chain) ? EIO : rc, now_ns);
+	}
+	return taken;
+}
+
+static void
+direction_change(struct kvp_verbs_endpoint *ep, enum ibv_wr_opcode opcode)
+{
+	ep->wr_opcode = opcode;
+	for (uint32_t i = 0; i < KVP_VERBS_CHAIN; i++) {
+		ep->wr[i].opcode = opcode;
+		ep->wr[i].next = &ep->wr[i + 1];
+		ep->wr[i].sg_list = ep->sge[i];
+		ep->wr[i].send_flags = 0;
+	}
+}
+
+static inline void
+chain_start(struct chain *chain, struct kvp_verbs_endpoint *ep, struct kvp_verbs_queue *queue,
+	    struct kvp_part *part, uint64_t start, uint32_t requests)
+{
+	uint32_t room = kvp_verbs_room(queue) - KVP_VERBS_SQ_KEPT, before_wrap = 0 - queue->posted;
+	const struct kvp_transfer *transfer = part->transfer;
+	const struct kvp_local_cache *cache =
+		kvp_lane_cache_find(ep->base.lane, transfer->local_cache);
+	const struct kvp_verbs_held *held =
+		cache == NULL ? NULL : cache->held[ep->slot_of_transport];
+	enum ibv_wr_opcode opcode = transfer->is_push ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+	uint8_t kind = transfer->is_push ? KVP_VERBS_WRITE : KVP_VERBS_READ;
+
+	if (KVP_UNLIKELY(ep->wr_opcode != opcode || ep->wr[0].next == NULL))
+		direction_change(ep, opcode);
+	if (room < requests)
+		requests = room;
+	/* wr_ids count on over the chain: the sequence must not carry into what is above it. */
+	if (KVP_UNLIKELY(before_wrap != 0 && before_wrap < requests))
+		requests = before_wrap;
+	chain->ep = ep;
+	chain->queue = queue;
+	chain->part = part;
+	chain->cache = transfer->view->cache;
+	chain->remote_spans = transfer->view->spans;
+	chain->local_spans = held == NULL ? NULL : held->spans;
+	chain->limits = ep->limits[queue->rail];
+	chain->tag = (struct kvp_verbs_tag){.kind = kind, .queue = (uint8_t)queue->index};
+	chain->end = ep->wr + (requests < KVP_VERBS_CHAIN ? requests : KVP_VERBS_CHAIN);
+	chain->lost = held == NULL ? KVP_CACHE_NOT_EXIST : KVP_SUCCESS;
+	chain->place.tensor = UINT32_MAX;
+	chain->open = (struct open){
+		.wr = ep->wr,
+		.wr_id = kvp_verbs_wr_id(kind, queue->place, queue->generation, queue->posted),
+		.at = start,
+	};
+}
+
+uint32_t
+kvp_verbs_post_chain(struct kvp_verbs_endpoint *ep, struct kvp_part *part,
+		     struct kvp_cursor *cursor, uint64_t end, uint64_t now_ns)
+{
+	uint64_t start = end - cursor->left, bytes_max;
+	struct kvp_verbs_queue *queue;
+	uint32_t requests = 0;
+	struct chain chain;
+
+	bytes_max = window_room(ep, part, cursor->left, &requests);
+	queue = bytes_max == 0 ? NULL : queue_choose(ep);
+	if (queue == NULL)
+		return 0;
+	chain_start(&chain, ep, queue, part, start, requests);
+	if (KVP_LIKELY(chain.lost == KVP_SUCCESS))
+		chain_fill(&chain, cursor, bytes_max);
+	if (KVP_UNLIKELY(chain.lost != KVP_SUCCESS))
+		kvp_transfer_stop(part->transfer,
+				  chain.lost); /* the lane sees it and asks stop_part */
+	if (chain.open.at != end - cursor->left)
+		kvp_cursor_init(cursor, cursor->plan, chain.open.at, end - chain.open.at);
+	if (chain.open.wr == ep->wr)
+		return 0;
+#ifdef KVP_BREAK_SGES /* tests prove that they notice */
+	if (ep->wr[0].num_sge > 1)
+		ep->sge[0][KVP_VERBS_SGES] = ep->sge[0][0], ep->sge[0][0] = ep->sge[0][1],
+		ep->sge[0][1] = ep->sge[0][KVP_VERBS_SGES];
+#endif
+	tail_finish(ep, queue, part, cursor, chain.open.wr - 1);
+	return chain_send(&chain, cursor, end, start, now_ns);
+}
+
+uint32_t
+kvp_verbs_post(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns)
+{
+	struct kvp_verbs_endpoint *ep = kvp_verbs_of(endpoint);
+	uint32_t work = 0;
+
+	if (KVP_UNLIKELY(ep->orphans != 0)) {
+		work = kvp_verbs_post_again(ep, part, now_ns);
+		/* Room for all orphans there can be: nothing new while half of it is used. */
+		if (work != 0 || ep->orphans > ep->queues * KVP_VERBS_SQ)
+			return work;
+	}
+	if (part->cursor.left > 0) {
+		if (part->id == 0 && part->transfer->has_notify) {
+			if (ep->slot_first == ep->slot_end)
+				return 0;
+			kvp_verbs_key_take(ep, part);
+		}
+		work = kvp_verbs_post_chain(ep, part, &part->cursor, part->first + part->bytes,
+					    now_ns);
+	}
+	if (part->cursor.left == 0 && part->carried != part->told)
+		work += kvp_verbs_tell(ep, part, now_ns);
+	return work;
+}
+
+bool
+kvp_verbs_post_one(struct kvp_verbs_queue *queue, struct ibv_send_wr *wr,
+		   const struct kvp_verbs_request *entry, uint64_t now_ns)
+{
+	struct kvp_verbs_endpoint *ep = queue->endpoint;
+	struct ibv_send_wr *bad = NULL;
+	int rc;
+
+	KVP_ASSERT(kvp_verbs_room(queue) > 0);
+	wr->wr_id =
+		kvp_verbs_wr_id(entry->tag.kind, queue->place, queue->generation, queue->posted);
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	*kvp_verbs_entry(queue, queue->posted) = *entry;
+	rc = ibv_post_send(queue->qp, wr, &bad);
+	if (KVP_UNLIKELY(rc != 0)) {
+		kvp_verbs_refused(queue, rc, now_ns);
+		return false;
+	}
+	queue->posted++;
+	queue->signaled = queue->posted;
+	queue->sent += entry->tag.is_message;
+	if (entry->part != NULL)
+		entry->part->requests_inflight++;
+	kvp_total_add(&ep->doorbells, 1);
+	return true;
+}
