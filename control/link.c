@@ -79,6 +79,7 @@ kvp_link_silence(struct kvp_link *link, kvp_status why)
 	if (!link->is_attached || link->is_silent)
 		return;
 	link->is_silent = true;
+	link->path->is_silent = true;
 	for (uint32_t i = 0; i < link->path->config.endpoints; i++)
 		kvp_lane_down(link->path->endpoint[i]->lane, link->path->endpoint[i], why);
 }

@@ -118,6 +118,7 @@ struct kvp_path {
 	const struct kvp_transport *transport;
 	struct kvp_path_config config;
 	enum kvp_path_state state; /* [C] */
+	bool is_silent; /* [C] set before its endpoints go down for good: nothing is built any more */
 	bool wants_lanes; /* [C] CONNECTING, and its endpoints must be attached to get any further */
 	struct kvp_error error;
 	char text
@@ -140,6 +141,7 @@ struct kvp_endpoint {
 	uint32_t lane_slot; /* its place in the lane's table */
 	bool is_down;       /* lane: parts that arrive are failed with `down_status` */
 	kvp_status down_status;
+	bool is_cut; /* the transport's: nothing reaches the peer at present, so it is not to blame */
 
 	/* lane: wo. control, application: ro. Totals, never reset. */
 	KVP_SPAN_START _Atomic uint64_t requests;

@@ -9,6 +9,7 @@
 #define KVP_MUST_USE    __attribute__((warn_unused_result))
 #define KVP_HOT         __attribute__((hot))
 #define KVP_COLD        __attribute__((cold, noinline))
+#define KVP_NOINLINE    __attribute__((noinline))
 #define KVP_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define KVP_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* Compile one function for an instruction set that the caller has checked for. */

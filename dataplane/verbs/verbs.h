@@ -18,7 +18,7 @@
  *   verbs_text.c      [C] what people are told of a path
  *   verbs_setup.c     [C] the table
  *   verbs_endpoint.c  [C] memory of an endpoint
- *   verbs_post_fast.c     [L] gather lists, chains, doorbells
+ *   verbs_post_fast.c     [L] windows, doorbells; its loop is in verbs_chain.h: gather lists
  *   verbs_poll_fast.c     [L] completions
  *   verbs_message_fast.c  [L] immediates, notifications, receives, credits
  *   verbs_fence.c     [L] broken QPs: flush, orphans, their fate
@@ -55,28 +55,32 @@
 #include "verbs_device.h"
 #include "verbs_wire.h"
 
-#define KVP_VERBS_CHAIN    16U /* requests per doorbell */
-#define KVP_VERBS_SGES     30U /* pieces per request, or what the device has if less */
-#define KVP_VERBS_SQ       128U
-#define KVP_VERBS_SQ_KEPT  4U  /* places of the send queue that data does not take: credits, immediates, probe */
+#define KVP_VERBS_CHAIN 16U /* requests per doorbell */
+#define KVP_VERBS_SGES  30U /* pieces per request, or what the device has if less */
+#define KVP_VERBS_SQ    128U
+#define KVP_VERBS_SQ_KEPT \
+	4U /* places of the send queue that data does not take: credits, immediates, probe */
 #define KVP_VERBS_WINDOW   32U /* requests of one part per QP */
 #define KVP_VERBS_RQ       64U
-#define KVP_VERBS_GRANT    16U /* receives given back to the sender at once */
-#define KVP_VERBS_SENDS    16U /* SENDs of one QP under way */
-#define KVP_VERBS_POLL     32U /* completions per call */
-#define KVP_VERBS_UNACKED  64U /* events that are acknowledged together: it costs a lock */
-#define KVP_VERBS_ALL_MAX  32U /* QPs of one endpoint: bits of a mask */
+#define KVP_VERBS_GRANT    16U   /* receives given back to the sender at once */
+#define KVP_VERBS_SENDS    16U   /* SENDs of one QP under way */
+#define KVP_VERBS_POLL     32U   /* completions per call */
+#define KVP_VERBS_UNACKED  64U   /* events that are acknowledged together: it costs a lock */
+#define KVP_VERBS_ALL_MAX  32U   /* QPs of one endpoint: bits of a mask */
 #define KVP_VERBS_SLOTS    4096U /* immediates: slots of an endpoint */
 #define KVP_VERBS_CQ_QPS   256U  /* QPs that share a completion queue */
 #define KVP_VERBS_CQ_DEPTH 16384U
-#define KVP_VERBS_DRAIN_NS 100000000U  /* a stopping part waits for its completions, then its QPs break */
+#define KVP_VERBS_DRAIN_NS \
+	100000000U /* a stopping part waits for its completions, then its QPs break */
 #define KVP_VERBS_FENCE_NS 200000000U  /* then it waits for the peer's fence */
 #define KVP_VERBS_FLUSH_NS 1000000000U /* flushes that do not come: the QP is destroyed instead */
-#define KVP_VERBS_PROVE_NS 200000000U  /* rails that are slower than the first of each endpoint: the path is up */
+#define KVP_VERBS_PROVE_NS \
+	200000000U /* rails that are slower than the first of each endpoint: the path is up */
 #define KVP_VERBS_BACK_OFF_MIN_NS 100000000U
 #define KVP_VERBS_BACK_OFF_MAX_NS 5000000000U
-_Static_assert(KVP_VERBS_RAILS_MAX * KVP_VERBS_QPS_MAX == KVP_VERBS_ALL_MAX, "one bit per QP");
-_Static_assert((KVP_VERBS_SQ & (KVP_VERBS_SQ - 1)) == 0 && (KVP_VERBS_SLOTS & (KVP_VERBS_SLOTS - 1)) == 0,
+_Static_assert(KVP_VERBS_RAILS_MAX *KVP_VERBS_QPS_MAX == KVP_VERBS_ALL_MAX, "one bit per QP");
+_Static_assert((KVP_VERBS_SQ & (KVP_VERBS_SQ - 1)) == 0 &&
+		       (KVP_VERBS_SLOTS & (KVP_VERBS_SLOTS - 1)) == 0,
 	       "rings with masks");
 
 struct kvp_verbs_endpoint;
@@ -91,7 +95,8 @@ enum kvp_verbs_kind {
 	KVP_VERBS_TELL = 3,   /* zero bytes with an immediate */
 	KVP_VERBS_SEND = 4,   /* a notification */
 	KVP_VERBS_CREDIT = 5, /* WRITE of a counter into the peer's credit word */
-	KVP_VERBS_PROBE = 6,  /* zero bytes: is the rail there? Also flushes out unsignaled requests */
+	KVP_VERBS_PROBE =
+		6, /* zero bytes: is the rail there? Also flushes out unsignaled requests */
 	KVP_VERBS_RECV = 7,
 };
 
@@ -153,7 +158,8 @@ kvp_verbs_span_find(const struct kvp_verbs_spans *spans, uint64_t address,
  */
 struct kvp_verbs_held {
 	struct kvp_verbs_spans *spans;
-	struct kvp_verbs_registration **registration; /* counted references into the engine's table */
+	struct kvp_verbs_registration *
+		*registration; /* counted references into the engine's table */
 	uint32_t registrations;
 	uint32_t *rkey; /* [spans->count][KVP_VERBS_DEVICES_MAX], for offers */
 };
@@ -197,8 +203,9 @@ struct kvp_verbs_cq {
  * store that the other acquires.
  */
 enum kvp_verbs_phase {
-	KVP_VERBS_RESET = 0,    /* being (re)built, or waiting to be */
-	KVP_VERBS_READY = 1,    /* RTS on both ends. The initiator's lane posts a probe; others wait for proof */
+	KVP_VERBS_RESET = 0, /* being (re)built, or waiting to be */
+	KVP_VERBS_READY =
+		1, /* RTS on both ends. The initiator's lane posts a probe; others wait for proof */
 	KVP_VERBS_UP = 2,       /* proven: carries requests */
 	KVP_VERBS_FLUSHING = 3, /* in ERR, what was posted is not all accounted for */
 	KVP_VERBS_FLUSHED = 4,  /* in ERR, all of it is; orphans wait for the fence */
@@ -209,7 +216,7 @@ struct kvp_verbs_tag {
 	uint8_t kind;    /* enum kvp_verbs_kind */
 	bool is_message; /* takes a receive of the peer: has an immediate, or is a SEND */
 	uint8_t queue;   /* index in the endpoint */
-	uint8_t number;  /* SEND: its buffer; data: requests of the chain that it ends, 0: it ends none */
+	uint8_t number; /* SEND: its buffer; data: requests of the chain that it ends, 0: it ends none */
 };
 
 /* A posted send-queue entry. RC completes in order: one completion retires all before it. */
@@ -219,7 +226,8 @@ struct kvp_verbs_request {
 	uint32_t bytes;
 	struct kvp_verbs_tag tag;
 	uint32_t key; /* a message: the immediate, or the SEND's first key; else anything */
-	uint32_t chain_bytes; /* data that ends a chain: of all its requests, which are one part's */
+	uint32_t
+		chain_bytes; /* data that ends a chain: of all its requests, which are one part's */
 };
 _Static_assert(sizeof(struct kvp_verbs_request) == 32, "two per cache line");
 
@@ -234,7 +242,7 @@ struct kvp_verbs_orphan {
 	struct kvp_verbs_request request;
 	uint32_t fate;       /* enum kvp_verbs_fate */
 	uint32_t generation; /* of its QP: whose fence it waits for */
-	uint32_t message;    /* it arrived when the peer took this many messages of that generation */
+	uint32_t message; /* it arrived when the peer took this many messages of that generation */
 	uint64_t flushed_ns;
 };
 
@@ -246,7 +254,8 @@ _Static_assert(KVP_VERBS_MESSAGE_BYTES >= KVP_VERBS_SEND_MAX, "any notification 
 struct kvp_verbs_mail {
 	uint8_t recv[KVP_VERBS_RQ][KVP_VERBS_MESSAGE_BYTES];
 	uint8_t send[KVP_VERBS_SENDS][KVP_VERBS_MESSAGE_BYTES];
-	_Alignas(8) uint64_t grant; /* source of the CREDIT write, and its twin below is the target */
+	_Alignas(8)
+		uint64_t grant; /* source of the CREDIT write, and its twin below is the target */
 };
 
 struct kvp_verbs_queue {
@@ -258,8 +267,8 @@ struct kvp_verbs_queue {
 	uint32_t mail_lkey;
 	uint32_t index; /* in the endpoint: rail * queues per rail + n */
 	uint32_t rail;
-	uint32_t device; /* index, of the rail's local port */
-	uint32_t place;  /* in cq->queue */
+	uint32_t device;     /* index, of the rail's local port */
+	uint32_t place;      /* in cq->queue */
 	uint32_t generation; /* of the build, 12 bits used; both ends the same */
 	uint32_t pieces_max; /* min(KVP_VERBS_SGES, device) */
 	uint32_t inline_max;
@@ -270,28 +279,30 @@ struct kvp_verbs_queue {
 
 	/* control: wo. lane: ro */
 	KVP_SPAN_START _Atomic uint32_t phase; /* enum kvp_verbs_phase; both write, see there */
-	_Atomic uint32_t asked;  /* break this generation */
-	_Atomic uint32_t proven; /* generation that the peer has proven (acceptor) */
+	_Atomic uint32_t asked;                /* break this generation */
+	_Atomic uint32_t proven;               /* generation that the peer has proven (acceptor) */
 	/* generation << 32 | messages of it that the peer's lane took: that generation is fenced over there. */
 	_Atomic uint64_t fenced;
 
 	/* lane: rw, afresh for each generation but for the last three. Control reads the result in FLUSHED. */
 	KVP_SPAN_START uint32_t posted; /* free-running, entries of `request` */
 	uint32_t retired;
-	uint32_t signaled;   /* sequence after the last signaled entry: posted != signaled = a tail without a signal */
-	uint32_t accounted;  /* sequence after the last failed completion */
-	uint32_t sent;       /* messages posted */
-	uint32_t sent_done;  /* messages completed */
-	uint32_t taken;      /* messages of the peer, received here */
-	uint32_t granted;    /* receives posted here, cumulative, as told to the peer */
-	uint32_t reposted;   /* receives posted here, cumulative */
+	uint32_t
+		signaled; /* sequence after the last signaled entry: posted != signaled = a tail without a signal */
+	uint32_t accounted;   /* sequence after the last failed completion */
+	uint32_t sent;        /* messages posted */
+	uint32_t sent_done;   /* messages completed */
+	uint32_t taken;       /* messages of the peer, received here */
+	uint32_t granted;     /* receives posted here, cumulative, as told to the peer */
+	uint32_t reposted;    /* receives posted here, cumulative */
 	uint64_t recv_posted; /* bit per buffer: in the receive queue */
-	uint64_t recv_held;  /* bit per buffer: a pending notification is in it. Outlives the generation */
+	uint64_t
+		recv_held; /* bit per buffer: a pending notification is in it. Outlives the generation */
 	uint32_t sends_free; /* bit per buffer */
 	bool is_probing;
 	bool is_granting; /* a CREDIT is under way */
 	bool is_ours;     /* between the take-over and FLUSHED */
-	bool is_stuck;    /* FLUSHED, but not all flushes came: only destroying the QP makes it silent */
+	bool is_stuck; /* FLUSHED, but not all flushes came: only destroying the QP makes it silent */
 	uint64_t broken_ns;
 	uint64_t fence_done;  /* `fenced` as last heeded */
 	uint32_t owned;       /* generation that the lane took over last */
@@ -303,7 +314,8 @@ struct kvp_verbs_queue {
 /* Immediates of one slot. The endpoint's lane writes, the path's other lanes read. */
 struct kvp_verbs_arrival {
 	_Atomic uint64_t word; /* key << 32 | QPs heard; bit by bit */
-	uint32_t published;    /* key of the last notification that was published, so that none is twice. lane: rw */
+	uint32_t
+		published; /* key of the last notification that was published, so that none is twice. lane: rw */
 };
 
 /* A notification whose data has not all arrived, or that found the inbox full. In its receive buffer. */
@@ -321,9 +333,9 @@ struct kvp_verbs_endpoint {
 	KVP_SPAN_START struct kvp_inbox *inbox;
 	struct kvp_verbs_path *path;
 	struct kvp_gather_limits limits[KVP_VERBS_RAILS_MAX];
-	uint64_t window_bytes;    /* of one part, for each QP that is up: at most 4 MiB */
-	uint32_t window_requests; /* at most 32 */
-	uint32_t queues; /* [1, KVP_VERBS_ALL_MAX] */
+	uint64_t window_bytes;      /* of one part, for each QP that is up: at most 4 MiB */
+	uint32_t window_requests;   /* at most 32 */
+	uint32_t queues;            /* [1, KVP_VERBS_ALL_MAX] */
 	uint32_t slot_of_transport; /* cache->held[this] */
 	bool is_initiator;
 	struct kvp_verbs_queue *queue;     /* [queues] */
@@ -336,15 +348,18 @@ struct kvp_verbs_endpoint {
 
 	/* lane: rw */
 	KVP_SPAN_START uint32_t attended;
-	uint32_t up;         /* QPs that carry requests */
-	uint32_t busy;       /* QPs with something for the lane to do besides completions: flushing, probing, grants */
+	uint32_t up; /* QPs that carry requests */
+	uint32_t
+		busy; /* QPs with something for the lane to do besides completions: flushing, probing, grants */
 	uint32_t next_queue; /* round robin */
 	uint32_t orphans;    /* whatever their fate */
 	uint32_t pendings;
-	uint32_t tells_due;  /* parts that could not tell the receiver yet: bounds no sleep, so the lane naps */
+	uint32_t
+		tells_due; /* parts that could not tell the receiver yet: bounds no sleep, so the lane naps */
 	uint32_t hint_local; /* spans where the last request was found; a guess for the next */
 	uint32_t hint_remote;
-	uint32_t claimed;    /* slot of the part that just moved, until its notification takes it over */
+	uint32_t
+		claimed; /* slot of the part that just moved, until its notification takes it over */
 	uint32_t slot_first; /* free slots: slot[slot_first..slot_end), free-running */
 	uint32_t slot_end;
 	bool is_silent; /* down() was here, or the endpoint fails: nothing is awaited from the peer */
@@ -356,17 +371,18 @@ struct kvp_verbs_endpoint {
 	struct ibv_send_wr wr[KVP_VERBS_CHAIN + 1];
 	struct ibv_sge sge[KVP_VERBS_CHAIN][KVP_VERBS_SGES + 2];
 	enum ibv_wr_opcode wr_opcode; /* of all of `wr` */
-	uint16_t *slot;       /* [KVP_VERBS_SLOTS] ring, oldest free first */
-	uint16_t *generation; /* [KVP_VERBS_SLOTS] of each slot, [1, 4095] */
+	uint16_t *slot;               /* [KVP_VERBS_SLOTS] ring, oldest free first */
+	uint16_t *generation;         /* [KVP_VERBS_SLOTS] of each slot, [1, 4095] */
 
 	/* lane: wo. control, tests: ro. Totals. */
 	KVP_SPAN_START _Atomic uint64_t doorbells;
-	_Atomic uint64_t gathered;  /* pieces in requests */
+	_Atomic uint64_t gathered; /* pieces in requests */
 	_Atomic uint64_t completions;
-	_Atomic uint64_t replayed;  /* requests made again after a fence */
-	_Atomic uint64_t stale;     /* immediates and notifications dropped: of an older generation, or twice */
+	_Atomic uint64_t replayed; /* requests made again after a fence */
+	_Atomic uint64_t
+		stale; /* immediates and notifications dropped: of an older generation, or twice */
 	_Atomic uint64_t breaks;
-	_Atomic uint64_t refused;   /* receives that broke the protocol */
+	_Atomic uint64_t refused; /* receives that broke the protocol */
 };
 
 static inline struct kvp_verbs_endpoint *
@@ -388,7 +404,9 @@ kvp_verbs_credit(const struct kvp_verbs_queue *queue)
 	uint32_t posted = (uint32_t)atomic_load_explicit(queue->credit, memory_order_acquire);
 	uint32_t left = posted - queue->sent;
 
-	return left <= KVP_VERBS_RQ ? left : 0; /* the word is the peer's to write: never more than can be */
+	return left <= KVP_VERBS_RQ
+		       ? left
+		       : 0; /* the word is the peer's to write: never more than can be */
 }
 
 /* [C] All zero but for what the lane needs to start: no slot is taken, generations begin at 1. NULL: no memory. */

@@ -308,6 +308,10 @@ kvp_verbs_down(struct kvp_endpoint *endpoint)
 	struct kvp_verbs_endpoint *ep = kvp_verbs_of(endpoint);
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
+	/* What came is the peer's success already: a peer that dies behind its push does not take the event along. */
+	for (uint32_t i = 0; i < ep->cqs; i++)
+		(void)kvp_verbs_poll(ep->cq[i], ep->seen_ns);
+	(void)kvp_verbs_pendings_try(ep, ep->seen_ns);
 	ep->is_silent = true;
 	for (uint32_t i = 0; i < ep->queues; i++) {
 		struct kvp_verbs_queue *queue = &ep->queue[i];

@@ -49,7 +49,7 @@ orphan_new(struct kvp_verbs_endpoint *ep)
 			return &ep->orphan[i];
 		}
 	}
-	KVP_CHECK(!"room for every entry of every QP, twice");
+	KVP_CHECK(false); /* there is room for every entry of every QP, twice */
 	return NULL;
 }
 

@@ -300,7 +300,11 @@ kvp_verbs_path_offer(struct kvp_path *base, struct kvp_blob *blob_out)
 		kvp_verbs_queue_ece(first, offer.rail[r].ece);
 	}
 	for (uint32_t i = 0; i < path->total; i++) {
-		offer.queue[i].number = path->control[i].queue->qp->qp_num;
+		const struct ibv_qp *qp = path->control[i].queue->qp;
+
+		if (qp == NULL)
+			continue;
+		offer.queue[i].number = qp->qp_num;
 		offer.queue[i].psn = path->control[i].psn;
 	}
 	kvp_verbs_offer_encode(&offer, blob_out);
@@ -353,10 +357,52 @@ connect_queue(struct kvp_verbs_path *path, const struct kvp_verbs_offer *offer, 
 		.psn = control->psn,
 	};
 
-	memcpy(route.ece, rail->ece, sizeof(route.ece));
 	queue->peer_credit = rail->peer_credit + on_rail * sizeof(uint64_t);
 	queue->peer_credit_rkey = rail->peer_credit_rkey;
+	if (route.queue.number == 0)
+		return kvp_fail(err, KVP_NO_TRANSPORT, "the peer could not connect its end");
+	memcpy(route.ece, rail->ece, sizeof(route.ece));
 	return kvp_verbs_queue_connect(path->verbs, queue, &route, err);
+}
+
+/*
+ * A rail that does not work now is tried again later, if each endpoint has another. Its other QPs are
+ * not even tried: each may keep this thread for a second.
+ */
+static kvp_status
+connect_queues(struct kvp_verbs_path *path, const struct kvp_verbs_offer *offer,
+	       struct kvp_error *err)
+{
+	uint32_t each = path->rails * path->per_rail;
+	uint32_t connected[KVP_VERBS_ENDPOINTS_MAX] = {0};
+	bool is_connected[KVP_VERBS_TOTAL_MAX] = {false};
+	bool is_bad[KVP_VERBS_RAILS_MAX] = {false};
+	struct kvp_error why = {""};
+
+	for (uint32_t i = 0; i < path->total; i++) {
+		uint32_t r = path->control[i].queue->rail;
+
+		if (is_bad[r])
+			continue;
+		if (connect_queue(path, offer, i, &why) == KVP_SUCCESS) {
+			is_connected[i] = true;
+			connected[i / each]++;
+		} else {
+			is_bad[r] = true;
+			snprintf(path->rail[r].why, sizeof(path->rail[r].why), "%s", why.text);
+		}
+	}
+	for (uint32_t e = 0; e < path->base.config.endpoints; e++) {
+		if (connected[e] == 0)
+			return kvp_fail(err, KVP_NO_TRANSPORT, "%s", why.text);
+	}
+	for (uint32_t i = 0; i < path->total; i++) {
+		if (is_connected[i])
+			kvp_verbs_hand_over(path, &path->control[i]);
+		else
+			kvp_verbs_not_connected(path, &path->control[i]);
+	}
+	return KVP_SUCCESS;
 }
 
 kvp_status
@@ -379,12 +425,10 @@ kvp_verbs_path_connect(struct kvp_path *base, const struct kvp_blob *peer, struc
 		path->rail[r].peer_credit_rkey = offer.rail[r].credit_rkey;
 		memcpy(path->rail[r].ece, offer.rail[r].ece, sizeof(path->rail[r].ece));
 	}
-	for (uint32_t i = 0; i < path->total && status == KVP_SUCCESS; i++)
-		status = connect_queue(path, &offer, i, err);
+	if (status == KVP_SUCCESS)
+		status = connect_queues(path, &offer, err);
 	if (status != KVP_SUCCESS)
 		return status;
-	for (uint32_t i = 0; i < path->total; i++)
-		kvp_verbs_hand_over(path, &path->control[i]);
 	path->is_connected = true;
 	base->wants_lanes = true;
 	kvp_verbs_path_text(path);

@@ -148,6 +148,9 @@ kvp_verbs_queue_note(struct kvp_verbs_path *path, uint32_t type,
 /* A built QP goes to its lane. */
 void
 kvp_verbs_hand_over(struct kvp_verbs_path *path, struct kvp_verbs_control *control);
+/* One that could not be connected from the start: as one that broke before it carried anything. */
+void
+kvp_verbs_not_connected(struct kvp_verbs_path *path, struct kvp_verbs_control *control);
 /* Our port, or its device (port NULL), or one QP changed. */
 void
 kvp_verbs_path_changed(struct kvp_verbs_path *path, uint32_t device,

@@ -144,10 +144,9 @@ blame(uint32_t wc_status)
 	case IBV_WC_REM_ACCESS_ERR:
 	case IBV_WC_LOC_PROT_ERR:
 		return KVP_CACHE_NOT_EXIST;
-	case IBV_WC_REM_INV_REQ_ERR:
 	case IBV_WC_LOC_LEN_ERR:
 		return KVP_PROTOCOL;
-	default:
+	default: /* REM_INV_REQ too: a responder whose QP breaks in the middle of a request says so */
 		return KVP_SUCCESS;
 	}
 }
@@ -218,6 +217,7 @@ kvp_verbs_progress(struct kvp_endpoint *endpoint, uint64_t now_ns)
 	uint32_t work = 0;
 
 	ep->seen_ns = now_ns;
+	ep->base.is_cut = ep->up == 0;
 	for (uint32_t i = 0; i < ep->cqs; i++) {
 		if (ep->cq[i]->polled_ns != now_ns)
 			work += kvp_verbs_poll(ep->cq[i], now_ns);

@@ -371,7 +371,7 @@ kvp_verbs_queue_ece(struct kvp_verbs_queue *queue, uint32_t ece_out[3])
 	struct ibv_ece ece = {0};
 
 	memset(ece_out, 0, 3 * sizeof(ece_out[0]));
-	if (ibv_query_ece(queue->qp, &ece) != 0)
+	if (queue->qp == NULL || ibv_query_ece(queue->qp, &ece) != 0)
 		return;
 	ece_out[0] = ece.vendor_id;
 	ece_out[1] = ece.options;

@@ -43,7 +43,7 @@ kvp_verbs_queue_connect(struct kvp_verbs *verbs, struct kvp_verbs_queue *queue,
 /* Destroy it: nothing is sent or received by it afterwards. Without a QP: nothing. */
 void
 kvp_verbs_queue_close(struct kvp_verbs_queue *queue);
-/* What the device would like the peer to use; zeros: nothing. */
+/* What the device would like the peer to use; zeros: nothing. Without a QP: nothing. */
 void
 kvp_verbs_queue_ece(struct kvp_verbs_queue *queue, uint32_t ece_out[3]);
 

@@ -175,8 +175,9 @@ common_bits(const uint8_t *a, const uint8_t *b)
 	return 8 * KVP_VERBS_GID_BYTES;
 }
 
-#define SCORE_SELF   1U    /* a port reaches itself, but that is no way to another host */
-#define SCORE_ROUTED 256U  /* + bits that the addresses have in common */
+#define SCORE_ROUTED 256U /* + bits that the addresses have in common */
+/* A port reaches itself: two engines of one host that share it. Surer than a route that may not be. */
+#define SCORE_SELF   512U
 #define SCORE_SUBNET 1024U /* the same */
 
 /* How good a pair is, more is better; 0: no packet gets there. */
@@ -270,6 +271,7 @@ kvp_verbs_pair_up(const struct kvp_verbs_address *local, uint32_t locals,
 {
 	struct line line = {.text = why, .size = size};
 	uint64_t taken_local = 0, taken_remote = 0;
+	bool has_subnet = false;
 	uint32_t pairs = 0;
 
 	if (size > 0)
@@ -284,13 +286,17 @@ kvp_verbs_pair_up(const struct kvp_verbs_address *local, uint32_t locals,
 				if ((taken_local >> l & 1) != 0 || (taken_remote >> r & 1) != 0)
 					continue;
 				one.score = score(&local[l], &remote[r], &one.pair.is_routed);
+				/* Beside a way to another host, an address of both is a bridge's. */
+				if (one.score == SCORE_SELF && has_subnet)
+					continue;
 				if (one.score > 0 &&
 				    (best.score == 0 || is_better(&one, &best, local, remote)))
 					best = one;
 			}
 		}
-		if (best.score == 0 || (best.score == SCORE_SELF && pairs > 0))
+		if (best.score == 0)
 			break;
+		has_subnet |= best.score >= SCORE_SUBNET;
 		taken_local |= UINT64_C(1) << best.pair.local;
 		taken_remote |= UINT64_C(1) << best.pair.remote;
 		pair_out[pairs++] = best.pair;

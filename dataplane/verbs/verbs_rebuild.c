@@ -95,6 +95,8 @@ send_note(struct kvp_verbs_path *path, const struct kvp_verbs_control *control,
 	uint8_t body[KVP_VERBS_NOTE_BYTES];
 	uint32_t bytes;
 
+	if (path->is_ending)
+		return false;
 	note->endpoint = control->queue->endpoint->base.index;
 	note->queue = control->queue->index;
 	note->address = port_of(path, control)->address;
@@ -229,6 +231,18 @@ back_off(struct kvp_verbs_control *control, uint64_t now_ns)
 		control->back_off_ns = KVP_VERBS_BACK_OFF_MAX_NS;
 }
 
+void
+kvp_verbs_not_connected(struct kvp_verbs_path *path, struct kvp_verbs_control *control)
+{
+	close_queue(path, control);
+	control->has_failed = true;
+	control->is_fenced = true;
+	if (path->base.config.is_initiator)
+		back_off(control, path->now_ns);
+	else
+		control->step = KVP_VERBS_STEP_WAITING;
+}
+
 static void
 broken(struct kvp_verbs_path *path, struct kvp_verbs_control *control, uint64_t now_ns)
 {
@@ -259,7 +273,8 @@ can_build(struct kvp_verbs_path *path, const struct kvp_verbs_control *control)
 static bool
 may_build(struct kvp_verbs_path *path, const struct kvp_verbs_control *control)
 {
-	return can_build(path, control) && path->now_ns >= rail_of(path, control)->rest_ns;
+	return !path->is_ending && can_build(path, control) &&
+	       path->now_ns >= rail_of(path, control)->rest_ns;
 }
 
 /* Make the QP of queue->generation; without one `peer` stays zero, which says so. */
@@ -454,6 +469,7 @@ kvp_verbs_queue_note(struct kvp_verbs_path *path, uint32_t type,
 		return kvp_fail(err, KVP_PROTOCOL, "verbs: a note of type %u from the wrong side",
 				type);
 	control = &path->control[note->endpoint * each + note->queue];
+	path->is_ending |= path->base.is_silent;
 	if (type == KVP_VERBS_BROKEN)
 		peer_broke(path, control, note);
 	else if (type == KVP_VERBS_REBUILT)
@@ -513,6 +529,7 @@ kvp_verbs_path_tick(struct kvp_path *base, uint64_t now_ns)
 	uint64_t next_ns = UINT64_MAX;
 
 	path->now_ns = now_ns;
+	path->is_ending |= base->is_silent;
 	if (!path->is_connected)
 		return next_ns;
 	for (uint32_t i = 0; i < path->total; i++) {

@@ -80,6 +80,8 @@ kvp_verbs_rail_say(struct kvp_verbs_path *path, uint32_t r)
 	bool is_up = proven_of(path, r) > 0;
 	char line[320];
 
+	if (path->is_ending)
+		return UINT64_MAX; /* that a link's end breaks its QPs is no news */
 	/* At first: neither proven nor broken yet. */
 	if (rail->is_told ? is_up == rail->is_told_up : !is_up && rail->why[0] == '\0')
 		return UINT64_MAX;

@@ -23,9 +23,17 @@ kvp_verbs_cache_offer(struct kvp_path *base, const struct kvp_local_cache *cache
 	if (note == NULL)
 		return kvp_fail(err, KVP_OUT_OF_MEMORY, "verbs: no memory to offer cache %" PRId64,
 				cache->id);
-	(void)base->config.note(base, note, bytes, base->config.ctx); /* else the link is ending */
+	if (bytes > KVP_NOTE_MAX)
+		kvp_fail(err, KVP_NO_RESOURCE,
+			 "verbs: cache %" PRId64
+			 " lies in so many stretches of memory that their keys "
+			 "take %u bytes, %u are the limit: put its tensors closer together",
+			 cache->id, bytes, KVP_NOTE_MAX);
+	else
+		(void)base->config.note(base, note, bytes,
+					base->config.ctx); /* else it is ending */
 	free(note);
-	return KVP_SUCCESS;
+	return bytes > KVP_NOTE_MAX ? KVP_NO_RESOURCE : KVP_SUCCESS;
 }
 
 static struct kvp_verbs_peer_keys **

@@ -214,7 +214,7 @@ offer_rail_decode(const uint8_t **in, struct kvp_verbs_offer *offer, uint32_t r,
 static bool
 is_peer_queue(const struct kvp_verbs_peer_queue *queue)
 {
-	return queue->number >= 1 && queue->number <= NUMBER_MAX && queue->psn <= NUMBER_MAX;
+	return queue->number <= NUMBER_MAX && queue->psn <= NUMBER_MAX;
 }
 
 kvp_status

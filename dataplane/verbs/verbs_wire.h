@@ -56,7 +56,7 @@ struct kvp_verbs_ports {
 
 /* One QP as the other end must know it to connect. */
 struct kvp_verbs_peer_queue {
-	uint32_t number; /* 24 bits */
+	uint32_t number; /* 24 bits; 0: there is none for now */
 	uint32_t psn;    /* 24 bits */
 };
 

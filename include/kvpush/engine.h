@@ -69,13 +69,15 @@ struct kvp_config {
 	uint32_t verbs_gid_index; /* [0, 255] of the GID table, 255 = chosen by rule; default 255 */
 	uint32_t verbs_rails;     /* ports of one link at most, [1, 4]; default 4 */
 	uint32_t verbs_qps;       /* queue pairs per peer and rail, [1, 8]; default 2 */
-	uint32_t verbs_mtu;       /* 256, 512, 1024, 2048, 4096, or 0 = what both ports have; default 0 */
+	uint32_t verbs_mtu; /* 256, 512, 1024, 2048, 4096, or 0 = what both ports have; default 0 */
 	uint32_t verbs_traffic_class; /* [0, 255], DSCP is a quarter of it; default 106 */
 	uint32_t verbs_service_level; /* [0, 15]; default 0 */
-	uint32_t verbs_timeout; /* [1, 31], of an acknowledgement: 4.096 us x 2^n; default 16 (0.27 s) */
-	uint32_t verbs_retry;   /* times a request is sent again, [0, 7]; default 6. Some providers
+	uint32_t
+		verbs_timeout; /* [1, 31], of an acknowledgement: 4.096 us x 2^n; default 16 (0.27 s) */
+	uint32_t verbs_retry; /* times a request is sent again, [0, 7]; default 6. Some providers
 				   take 7 for ever */
-	uint32_t verbs_rnr_retry; /* the same when the peer has no receive posted, [0, 6]; default 6 */
+	uint32_t
+		verbs_rnr_retry; /* the same when the peer has no receive posted, [0, 6]; default 6 */
 	uint32_t verbs_rnr_timer; /* [1, 31], code of the wait before that; default 12 (0.64 ms) */
 	uint32_t verbs_pieces;    /* gathered by one request at most, [1, 30]; default 30 */
 	uint32_t

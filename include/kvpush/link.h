@@ -55,16 +55,18 @@ struct kvp_link_info {
 	uint32_t endpoints;
 	uint32_t remote_caches; /* in the peer's catalogue */
 	char address[64];       /* peer of the control connection */
-	char path[704]; /* what moves the bytes, and why: "shm (mapped, boot 1f..)", "tcp (2 streams,
+	char path
+		[704]; /* what moves the bytes, and why: "shm (mapped, boot 1f..)", "tcp (2 streams,
 			   10.0.0.1); not verbs: no RDMA device"; rails of verbs as they are now */
 	uint64_t bytes_out, bytes_in; /* by this engine's pushes, pulls */
 	uint64_t transfers_ok, transfers_failed;
 	uint64_t requests, pieces; /* handed to the transport */
-	uint64_t doorbells;   /* hand-overs to the device, each of up to 16 requests; 0 where there is none */
+	uint64_t
+		doorbells; /* hand-overs to the device, each of up to 16 requests; 0 where there is none */
 	uint64_t gathered;    /* pieces of memory that requests named */
 	uint64_t completions; /* taken from the device */
 	uint64_t replayed;    /* requests made again after a connection broke */
-	uint64_t silence_ms;       /* since the peer's last frame */
+	uint64_t silence_ms;  /* since the peer's last frame */
 };
 
 /* NOT_YET_LINK (*info_out untouched) when there is no link to `cluster_id`. PARAM_INVALID. */

@@ -114,6 +114,66 @@ path__is_up_when_the_others_have_failed(void **state)
 	world_close();
 }
 
+/* A rail of which one end cannot even be addressed: 0 or 1. */
+static void
+comes_up_over_the_other(uint32_t bad)
+{
+	struct kvp_verbs_port *port;
+	uint32_t index;
+
+	world_open(&two_rails, 2);
+	port = &side[bad].verbs->devices.port[1];
+	index = port->gid_index;
+	port->gid_index = 77;
+	connect_both(2);
+	assert_null(queue_of(bad, 1)->qp);
+	assert_non_null(queue_of(bad, 0)->qp);
+	settle();
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(side[i].path->state, KVP_PATH_UP);
+		assert_in("0 of 2 QPs, down: ", side[i].path->text);
+		assert_int_equal(side[i].changes, 1);
+	}
+	assert_in("GID at index 77", side[bad].path->text);
+	port->gid_index = index;
+	now_ns += 6000 * MS;
+	settle();
+	assert_all_up(0);
+	world_close();
+}
+
+static void
+path__comes_up_without_a_rail_of_the_initiator(void **state)
+{
+	(void)state;
+	comes_up_over_the_other(0);
+}
+
+static void
+path__comes_up_without_a_rail_of_the_acceptor(void **state)
+{
+	(void)state;
+	comes_up_over_the_other(1);
+}
+
+static void
+path__refused_when_no_rail_can_be_addressed(void **state)
+{
+	struct kvp_blob offer = {0};
+
+	(void)state;
+	world_open(&two_rails, 1);
+	for (uint32_t p = 0; p < 2; p++)
+		side[1].verbs->devices.port[p].gid_index = 77;
+	MUST(path_create(0, 1));
+	kvp_verbs_path_offer(side[0].path, &offer);
+	MUST(path_create(1, 1));
+	assert_int_equal(kvp_verbs_path_connect(side[1].path, &offer, &error), KVP_NO_TRANSPORT);
+	assert_in("fake3 port 1: queue pair to RTR towards 10.2.0.3", error.text);
+	assert_false(side[1].path->wants_lanes);
+	world_close();
+}
+
 static void
 path__fails_when_no_rail_answers(void **state)
 {
@@ -301,6 +361,31 @@ keys__open_a_view(void **state)
 	world_close();
 }
 
+static void
+keys__that_fit_no_note_are_refused(void **state)
+{
+	uint32_t count = KVP_NOTE_MAX / (16 + 2 * 4) + 1;
+	struct kvp_verbs_spans *own =
+		calloc(1, sizeof(*own) + count * sizeof(struct kvp_verbs_span));
+	struct kvp_verbs_held held = {
+		.spans = own, .rkey = calloc(count, KVP_VERBS_DEVICES_MAX * sizeof(uint32_t))};
+	struct kvp_local_cache cache = {.id = 5, .held[1] = &held};
+
+	(void)state;
+	assert_non_null(own);
+	assert_non_null(held.rkey);
+	own->count = count;
+	for (uint32_t i = 0; i < count; i++)
+		own->span[i] = (struct kvp_verbs_span){.address = 0x1000 * (i + 1), .bytes = 1};
+	link_up(1);
+	assert_int_equal(kvp_verbs_cache_offer(side[0].path, &cache, &error), KVP_NO_RESOURCE);
+	assert_in("cache 5", error.text);
+	assert_int_equal(side[1].in_end, side[1].in_first);
+	free(held.rkey);
+	free(own);
+	world_close();
+}
+
 int
 main(void)
 {
@@ -309,12 +394,16 @@ main(void)
 		cmocka_unit_test(path__spreads_over_endpoints),
 		cmocka_unit_test(path__is_up_without_a_slow_rail),
 		cmocka_unit_test(path__is_up_when_the_others_have_failed),
+		cmocka_unit_test(path__comes_up_without_a_rail_of_the_initiator),
+		cmocka_unit_test(path__comes_up_without_a_rail_of_the_acceptor),
+		cmocka_unit_test(path__refused_when_no_rail_can_be_addressed),
 		cmocka_unit_test(path__fails_when_no_rail_answers),
 		cmocka_unit_test(offer__refused),
 		cmocka_unit_test(path__needs_a_common_network),
 		cmocka_unit_test(cq__has_room_for_all_its_queues),
 		cmocka_unit_test(path__without_domains_and_ece),
 		cmocka_unit_test(keys__open_a_view),
+		cmocka_unit_test(keys__that_fit_no_note_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("dataplane_verbs_path", tests, NULL, NULL);

@@ -196,6 +196,22 @@ pair__itself_only_as_a_last_resort(void **state)
 	assert_int_equal(pair[0].local, pair[0].remote);
 }
 
+/* Two engines of one host on the same two ports, which are in different networks. */
+static void
+pair__itself_rather_than_by_a_route(void **state)
+{
+	const struct kvp_verbs_address both[] = {roce("a:1", "192.0.2.1", 120),
+						 roce("b:1", "198.51.100.1", 120)};
+	struct kvp_verbs_pair pair[4];
+
+	(void)state;
+	assert_int_equal(pair_up(both, 2, both, 2, 4, pair), 2);
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(pair[i].local, pair[i].remote);
+		assert_false(pair[i].is_routed);
+	}
+}
+
 static void
 pair__families_and_link_layers_do_not_mix(void **state)
 {
@@ -390,6 +406,7 @@ main(void)
 		cmocka_unit_test(pair__each_port_once),
 		cmocka_unit_test(pair__routed_by_the_longest_common_prefix),
 		cmocka_unit_test(pair__itself_only_as_a_last_resort),
+		cmocka_unit_test(pair__itself_rather_than_by_a_route),
 		cmocka_unit_test(pair__families_and_link_layers_do_not_mix),
 		cmocka_unit_test(pair__loopback_leads_to_the_same_host_only),
 		cmocka_unit_test(pair__an_address_of_both_hosts),

@@ -203,6 +203,30 @@ rebuild__nothing_after_the_link_ended(void **state)
 	world_close();
 }
 
+/* Its endpoints are down for good, though notes could still be sent. */
+static void
+rebuild__nothing_on_a_silent_path(void **state)
+{
+	uint64_t made;
+
+	(void)state;
+	link_up(1);
+	lane_flush(queue_of(0, 0), IBV_WC_RETRY_EXC_ERR, 0);
+	(void)tick(0);
+	(void)tick(0); /* REBUILD is out */
+	made = fake_verbs_counters()->qps;
+	side[0].path->is_silent = side[1].path->is_silent = true;
+	settle();
+	now_ns += 10000 * MS;
+	settle();
+	assert_int_equal(fake_verbs_counters()->qps, made);
+	assert_int_equal(phase_of(queue_of(0, 0)), KVP_VERBS_RESET);
+	assert_null(queue_of(1, 0)->qp);
+	assert_int_equal(side[0].in_end, side[0].in_first);
+	assert_int_equal(atomic_load(&queue_of(0, 1)->asked), 0);
+	world_close();
+}
+
 /* --- devices ----------------------------------------------------------------------------------------------- */
 
 static void
@@ -393,6 +417,7 @@ main(void)
 		cmocka_unit_test(rebuild__rests_after_a_slow_failure),
 		cmocka_unit_test(rebuild__generations_wrap),
 		cmocka_unit_test(rebuild__nothing_after_the_link_ended),
+		cmocka_unit_test(rebuild__nothing_on_a_silent_path),
 		cmocka_unit_test(event__port_down_and_up),
 		cmocka_unit_test(event__gid_moves),
 		cmocka_unit_test(event__one_qp_is_fatal),

@@ -175,7 +175,8 @@ static const struct form {
 	uint8_t type;
 	uint32_t body_bytes;
 } forms[] = {
-	{"hello", encode_hello, decode_hello, KVP_FRAME_HELLO, 36 + 4 * 20 + KVP_DESCRIPTION_MAX + 5 + 1},
+	{"hello", encode_hello, decode_hello, KVP_FRAME_HELLO,
+	 36 + 4 * 20 + KVP_DESCRIPTION_MAX + 5 + 1},
 	{"welcome", encode_welcome, decode_hello, KVP_FRAME_WELCOME, 36},
 	{"refuse", encode_refuse, decode_refuse, KVP_FRAME_REFUSE, 8 + 33},
 	{"path", encode_path, decode_path, KVP_FRAME_PATH, 16 + 4 + 4 + 3},

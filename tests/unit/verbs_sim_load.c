@@ -437,7 +437,7 @@ sim_act(struct sim_side *side)
 		try_submit(side);
 	if (sim_chance(20) && t->transfer != NULL && !t->is_done)
 		cancel(t);
-	if (!sim.plan.has_withdrawals || !sim_chance(10) || side->is_silent || sim.is_cut)
+	if (!sim.plan.has_withdrawals || !sim_chance(30) || side->is_silent || sim.is_cut)
 		return;
 	if (side->cache[c].presence == SIM_HERE)
 		cache_withdraw(side, c);
