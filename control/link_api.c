@@ -249,12 +249,13 @@ kvp_link_query(struct kvp_engine *engine, uint64_t cluster_id, struct kvp_link_i
 		     : link->step == KVP_STEP_READY ? KVP_LINK_READY
 						    : KVP_LINK_CONNECTING;
 	info.role = link->role;
-	info.endpoints = link->is_attached ? link->path->config.endpoints : 0;
 	info.remote_caches = link->remotes;
 	snprintf(info.address, sizeof(info.address), "%s", link->address);
-	if (link->path != NULL)
+	if (link->path != NULL) {
+		info.endpoints = link->is_attached ? link->path->config.endpoints : 0;
 		snprintf(info.path, sizeof(info.path), "%s%s%s", link->path->text,
 			 link->not_over[0] != '\0' ? "; not " : "", link->not_over);
+	}
 	info.transfers_ok = atomic_load_explicit(&link->transfers_ok, memory_order_relaxed);
 	info.transfers_failed = atomic_load_explicit(&link->transfers_failed, memory_order_relaxed);
 	if (now_ns > link->channel.heard_ns)
