@@ -511,6 +511,9 @@ timeout__of_the_engine(void **state)
 	uint64_t start_ms, tag = 0;
 	kvp_status status;
 
+	/* Over verbs queue pairs run dry one by one, a timeout each: minutes. The clock is the same. */
+	if (!pair_is_ordered(*state))
+		skip();
 	pair_config(&a, PAIR_A, *state);
 	pair_config(&b, PAIR_B, *state);
 	a.timeout_ms = PAIR_SLOW(300);
