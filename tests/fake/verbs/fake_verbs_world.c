@@ -24,8 +24,7 @@ static struct {
 
 /* --- failures ------------------------------------------------------------------------- */
 
-static void
-failed(const char *format, va_list args)
+static void __attribute__((format(printf, 1, 0))) failed(const char *format, va_list args)
 {
 	char text[360];
 
