@@ -9,6 +9,7 @@
 #include <kvpush/doctor.h>
 
 #include "config.h"
+#include "line.h"
 #include "machine.h"
 #include "report.h"
 #include "transport.h"
@@ -19,9 +20,7 @@
 
 /* Lines that are cut at the end of the caller's buffer. */
 struct paper {
-	char *text;
-	size_t size;
-	size_t used;
+	struct kvp_line lines;
 	char bad[KVP_ERROR_TEXT_MAX]; /* the first "BAD" line, "" = none */
 };
 
@@ -34,7 +33,6 @@ put_line(struct paper *paper, const char *word, const char *format, ...)
 {
 	char line[LINE_BYTES];
 	va_list args;
-	int bytes;
 
 	va_start(args, format);
 	(void)vsnprintf(line, sizeof(line), format, args);
@@ -42,12 +40,7 @@ put_line(struct paper *paper, const char *word, const char *format, ...)
 	if (paper->bad[0] == '\0' && strcmp(word, BAD) == 0)
 		(void)snprintf(paper->bad, sizeof(paper->bad), "%.*s", (int)sizeof(paper->bad) - 1,
 			       line);
-	bytes = snprintf(paper->text + paper->used, paper->size - paper->used, "%-4s  %s\n", word,
-			 line);
-	if (bytes > 0)
-		paper->used += (size_t)bytes;
-	if (paper->used >= paper->size)
-		paper->used = paper->size - 1;
+	kvp_line_add(&paper->lines, "%-4s  %s\n", word, line);
 }
 
 /* Lines of a transport, which belong to the finding before them. */
@@ -190,7 +183,7 @@ kvp_status
 kvp_doctor(const struct kvp_config *config, char *text, size_t size)
 {
 	struct kvp_error *err = kvp_error_here();
-	struct paper paper = {.text = text, .size = size};
+	struct paper paper = {.lines = {.text = text, .size = size}};
 	struct kvp_machine machine;
 	kvp_status status;
 

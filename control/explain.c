@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,33 +7,10 @@
 
 #include "gather.h"
 #include "layout.h"
+#include "line.h"
 #include "plan.h"
 #include "report.h"
 #include "request.h"
-
-/* A line that grows clause by clause. */
-struct line {
-	char *text;
-	size_t size;
-	size_t used;
-};
-
-static void
-line_add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void
-line_add(struct line *line, const char *format, ...)
-{
-	size_t room = line->size - line->used;
-	va_list args;
-	int bytes;
-
-	va_start(args, format);
-	bytes = vsnprintf(line->text + line->used, room, format, args);
-	va_end(args);
-	if (bytes > 0)
-		line->used += (size_t)bytes < room ? (size_t)bytes : room - 1;
-}
 
 static kvp_status
 cache_check(const char *name, const struct kvp_tensor *tensors, uint32_t num_tensors,
@@ -77,7 +53,7 @@ query_pair(const struct kvp_plan_query *query, struct kvp_pairing *pairing_out,
 
 /* Why are there several runs of blocks? */
 static void
-why_runs(const struct kvp_plan *plan, bool is_push, struct line *line)
+why_runs(const struct kvp_plan *plan, bool is_push, struct kvp_line *line)
 {
 	uint32_t local = 0, remote = 0, both = 0;
 
@@ -90,8 +66,9 @@ why_runs(const struct kvp_plan *plan, bool is_push, struct line *line)
 		remote += local_touch && !remote_touch;
 		both += !local_touch && !remote_touch;
 	}
-	line_add(line, "%u blocks are %u runs: gaps on src %u, on dst %u, on both %u", plan->blocks,
-		 plan->runs, is_push ? local : remote, is_push ? remote : local, both);
+	kvp_line_add(line, "%u blocks are %u runs: gaps on src %u, on dst %u, on both %u",
+		     plan->blocks, plan->runs, is_push ? local : remote, is_push ? remote : local,
+		     both);
 }
 
 static const char *
@@ -104,14 +81,14 @@ side_name(bool is_src, bool is_dst)
 
 /* Do blocks of a run not touch, because a slot is smaller than a stride? */
 static void
-why_strides(const struct kvp_plan *plan, bool is_push, struct line *line)
+why_strides(const struct kvp_plan *plan, bool is_push, struct kvp_line *line)
 {
 	for (uint32_t i = 0; i < plan->groups; i++) {
 		const struct kvp_group *group = &plan->group[i];
 
 		if (group->is_dense)
 			continue;
-		line_add(
+		kvp_line_add(
 			line,
 			"%sblocks of a run stay apart: slots of %llu bytes, strides %llu on src, "
 			"%llu on dst",
@@ -131,15 +108,16 @@ is_neighbour(const struct kvp_tensor *tensor)
 
 /* Why are there several groups of tensors? */
 static void
-why_groups(const struct kvp_pairing *pairing, const struct kvp_plan *plan, struct line *line)
+why_groups(const struct kvp_pairing *pairing, const struct kvp_plan *plan, struct kvp_line *line)
 {
 	uint32_t last = plan->group[0].tensors - 1; /* of the first group, within the pairing */
 	bool local = !is_neighbour(&pairing->local[last]);
 	bool remote = !is_neighbour(&pairing->remote[last]);
 
-	line_add(line, "%s%u tensors are %u groups: %u and %u are not neighbours in a slot on %s",
-		 line->used > 0 ? "; " : "", pairing->tensors, plan->groups, last, last + 1,
-		 pairing->is_push ? side_name(local, remote) : side_name(remote, local));
+	kvp_line_add(line,
+		     "%s%u tensors are %u groups: %u and %u are not neighbours in a slot on %s",
+		     line->used > 0 ? "; " : "", pairing->tensors, plan->groups, last, last + 1,
+		     pairing->is_push ? side_name(local, remote) : side_name(remote, local));
 }
 
 /* What both ways to make requests come to, and which one a transport takes. */
@@ -172,7 +150,7 @@ choose(const struct kvp_plan_query *query, const struct kvp_plan *plan, struct c
 
 /* What ends requests, when several pieces could be in one? */
 static void
-why_requests(const struct choice *choice, bool is_push, struct line *line)
+why_requests(const struct choice *choice, bool is_push, struct kvp_line *line)
 {
 	const struct kvp_gather_tally *gather = &choice->gather;
 	const char *between = line->used > 0 ? "; " : "";
@@ -180,23 +158,24 @@ why_requests(const struct choice *choice, bool is_push, struct line *line)
 	if (choice->cost.pieces_max == 1 || gather->pieces == 1)
 		return;
 	if (!choice->is_gathered)
-		line_add(line, "%seach run has its own request: a piece costs %u ns, a request %u",
-			 between, choice->cost.piece_ns, choice->cost.request_ns);
+		kvp_line_add(line,
+			     "%seach run has its own request: a piece costs %u ns, a request %u",
+			     between, choice->cost.piece_ns, choice->cost.request_ns);
 	else
-		line_add(line,
-			 "%s%llu pieces are gathered in %llu requests, which end at gaps on %s "
-			 "%llu, at %u pieces %llu, at their bytes %llu",
-			 between, (unsigned long long)gather->pieces,
-			 (unsigned long long)gather->requests, is_push ? "dst" : "src",
-			 (unsigned long long)gather->gaps, choice->cost.pieces_max,
-			 (unsigned long long)gather->full, (unsigned long long)gather->large);
+		kvp_line_add(line,
+			     "%s%llu pieces are gathered in %llu requests, which end at gaps on %s "
+			     "%llu, at %u pieces %llu, at their bytes %llu",
+			     between, (unsigned long long)gather->pieces,
+			     (unsigned long long)gather->requests, is_push ? "dst" : "src",
+			     (unsigned long long)gather->gaps, choice->cost.pieces_max,
+			     (unsigned long long)gather->full, (unsigned long long)gather->large);
 }
 
 static void
 why_fill(const struct kvp_pairing *pairing, const struct kvp_plan *plan,
 	 const struct choice *choice, char *text, size_t size)
 {
-	struct line line = {.text = text, .size = size};
+	struct kvp_line line = kvp_line_start(text, size);
 
 	text[0] = '\0';
 	if (plan->runs > 1)
@@ -206,7 +185,7 @@ why_fill(const struct kvp_pairing *pairing, const struct kvp_plan *plan,
 	if (plan->groups > 1)
 		why_groups(pairing, plan, &line);
 	if (line.used == 0)
-		line_add(&line, "nothing: all of it is one run");
+		kvp_line_add(&line, "nothing: all of it is one run");
 	why_requests(choice, pairing->is_push, &line);
 }
 

@@ -9,12 +9,18 @@
  *
  *   verbs_rail.c      pure: which GID, which ports reach each other
  *   verbs_wire.c      pure: descriptions, offers, notes, messages as bytes
- *   verbs_device.c    [C] devices, ports, GIDs, asynchronous events
- *   verbs_memory.c    [A] registration; [C] keys of the peer
+ *   verbs_stretch.c   [A] which stretches of memory a cache lies in, and where they are cut
+ *   verbs_device.c    [C] devices, their asynchronous events
+ *   verbs_port.c      [C] a port: state, GID table, MTU, speed
+ *   verbs_near.c      [C] which adapter is near which core
+ *   verbs_explain.c   [A] the same for people, without an engine
+ *   verbs_memory.c    [A] registration: who shares what
+ *   verbs_pin.c       [A] memory regions, made in parallel; limits
+ *   verbs_keys.c      [C] keys of a cache, to the peer and from it
  *   verbs_queue.c     [C] completion queues and QPs: create, connect, reset, destroy
  *   verbs_path.c      [C] a path from create to destroy
  *   verbs_rebuild.c   [C] QPs that left RTS: fence, rebuild, prove
- *   verbs_view.c      [C] keys and views of caches
+ *   verbs_view.c      [C] views of the peer's caches
  *   verbs_text.c      [C] what people are told of a path
  *   verbs_setup.c     [C] the table
  *   verbs_endpoint.c  [C] memory of an endpoint

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,37 +8,11 @@
 
 #include <kvpush/engine.h>
 
+#include "line.h"
 #include "verbs_port.h"
 
-/* Lines that are cut at the end of the caller's buffer. */
-struct paper {
-	char *text;
-	size_t size;
-	size_t used;
-};
-
 static void
-add(struct paper *paper, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void
-add(struct paper *paper, const char *format, ...)
-{
-	va_list args;
-	int bytes;
-
-	if (paper->size == 0)
-		return;
-	va_start(args, format);
-	bytes = vsnprintf(paper->text + paper->used, paper->size - paper->used, format, args);
-	va_end(args);
-	if (bytes > 0)
-		paper->used += (size_t)bytes;
-	if (paper->used >= paper->size)
-		paper->used = paper->size - 1;
-}
-
-static void
-explain_gids(struct paper *paper, const struct kvp_verbs_device *device,
+explain_gids(struct kvp_line *paper, const struct kvp_verbs_device *device,
 	     const struct kvp_verbs_port *port)
 {
 	struct ibv_port_attr attr;
@@ -56,35 +29,37 @@ explain_gids(struct paper *paper, const struct kvp_verbs_device *device,
 		char text[64];
 
 		kvp_verbs_gid_text(gid[i].gid, text, sizeof(text));
-		add(paper, "%s:%u GID %u %s: ", device->name, port->number, gid[i].index, text);
+		kvp_line_add(paper, "%s:%u GID %u %s: ", device->name, port->number, gid[i].index,
+			     text);
 		if (port->is_active && port->gid_index == gid[i].index)
-			add(paper, "taken\n");
+			kvp_line_add(paper, "taken\n");
 		else if (fault != NULL)
-			add(paper, "not taken, it %s\n", fault);
+			kvp_line_add(paper, "not taken, it %s\n", fault);
 		else if (is_up)
-			add(paper, "not taken, verbs_gid_index=%u would\n", gid[i].index);
+			kvp_line_add(paper, "not taken, verbs_gid_index=%u would\n", gid[i].index);
 		else
-			add(paper, "not taken, the port is not active\n");
+			kvp_line_add(paper, "not taken, the port is not active\n");
 	}
 	free(gid);
 }
 
 static void
-explain_port(struct paper *paper, const struct kvp_verbs_devices *devices,
+explain_port(struct kvp_line *paper, const struct kvp_verbs_devices *devices,
 	     const struct kvp_verbs_port *port)
 {
 	const struct kvp_verbs_device *device = &devices->device[port->device];
 
-	add(paper, "%s:%u: %s, %u Gb/s, MTU %u: %s, %s\n", device->name, port->number,
-	    port->address.link == KVP_VERBS_ROCE ? "RoCE" : "InfiniBand", port->address.speed,
-	    128U << port->address.mtu, port->is_active ? "taken" : "not taken", port->why);
+	kvp_line_add(paper, "%s:%u: %s, %u Gb/s, MTU %u: %s, %s\n", device->name, port->number,
+		     port->address.link == KVP_VERBS_ROCE ? "RoCE" : "InfiniBand",
+		     port->address.speed, 128U << port->address.mtu,
+		     port->is_active ? "taken" : "not taken", port->why);
 	if (port->address.link == KVP_VERBS_ROCE)
 		explain_gids(paper, device, port);
 }
 
 /* Devices of this host that were not opened. What could not be opened says why. */
 static void
-explain_others(struct paper *paper, const struct kvp_verbs_devices *devices, bool is_named)
+explain_others(struct kvp_line *paper, const struct kvp_verbs_devices *devices, bool is_named)
 {
 	int count = 0;
 	struct ibv_device **list = ibv_get_device_list(&count);
@@ -98,11 +73,13 @@ explain_others(struct paper *paper, const struct kvp_verbs_devices *devices, boo
 		if (is_open)
 			continue;
 		context = ibv_open_device(list[i]);
-		add(paper, "%s: not taken, %s\n", list[i]->name,
-		    list[i]->transport_type != IBV_TRANSPORT_IB ? "neither RoCE nor InfiniBand"
-		    : context == NULL ? "it cannot be opened: look at the rights to /dev/infiniband"
-		    : is_named        ? "verbs_devices does not name it"
-				      : "there are others with active ports");
+		kvp_line_add(paper, "%s: not taken, %s\n", list[i]->name,
+			     list[i]->transport_type != IBV_TRANSPORT_IB
+				     ? "neither RoCE nor InfiniBand"
+			     : context == NULL
+				     ? "it cannot be opened: look at the rights to /dev/infiniband"
+			     : is_named ? "verbs_devices does not name it"
+					: "there are others with active ports");
 		if (context != NULL)
 			(void)ibv_close_device(context);
 	}
@@ -118,7 +95,7 @@ is_uverbs(const struct dirent *entry)
 
 /* What this process may do with the kernel's side of each device. */
 static void
-explain_rights(struct paper *paper)
+explain_rights(struct kvp_line *paper)
 {
 	struct dirent **found;
 	int count = scandir("/sys/class/infiniband_verbs", &found, is_uverbs, versionsort);
@@ -129,13 +106,15 @@ explain_rights(struct paper *paper)
 		snprintf(path, sizeof(path), "/dev/infiniband/%s", found[i]->d_name);
 		free(found[i]);
 		if (access(path, R_OK | W_OK) == 0)
-			add(paper, "%s: may be opened\n", path);
+			kvp_line_add(paper, "%s: may be opened\n", path);
 		else if (errno == ENOENT)
-			add(paper, "%s: is missing: load ib_uverbs, or give it to the container\n",
-			    path);
+			kvp_line_add(
+				paper,
+				"%s: is missing: load ib_uverbs, or give it to the container\n",
+				path);
 		else
-			add(paper, "%s: %s: give this user rights to it\n", path,
-			    strerrorname_np(errno));
+			kvp_line_add(paper, "%s: %s: give this user rights to it\n", path,
+				     strerrorname_np(errno));
 	}
 	if (count >= 0)
 		free(found);
@@ -145,7 +124,7 @@ kvp_status
 kvp_verbs_devices_explain(const struct kvp_config *config, char *text, size_t size)
 {
 	struct kvp_verbs_devices *devices = calloc(1, sizeof(*devices));
-	struct paper paper = {.text = text, .size = size};
+	struct kvp_line paper = kvp_line_start(text, size);
 	struct kvp_error error = {""};
 	kvp_status status;
 
@@ -155,17 +134,17 @@ kvp_verbs_devices_explain(const struct kvp_config *config, char *text, size_t si
 		return KVP_OUT_OF_MEMORY;
 	status = kvp_verbs_devices_find(config, devices, &error);
 	if (status != KVP_SUCCESS)
-		add(&paper, "%s\n", error.text);
+		kvp_line_add(&paper, "%s\n", error.text);
 	for (uint32_t d = 0; d < devices->devices; d++) {
 		const struct kvp_verbs_device *device = &devices->device[d];
 
-		add(&paper, "%s: opened, firmware %.20s, ports %u, ", device->name,
-		    device->attr.fw_ver[0] != '\0' ? device->attr.fw_ver : "unknown",
-		    device->attr.phys_port_cnt);
+		kvp_line_add(&paper, "%s: opened, firmware %.20s, ports %u, ", device->name,
+			     device->attr.fw_ver[0] != '\0' ? device->attr.fw_ver : "unknown",
+			     device->attr.phys_port_cnt);
 		if (device->numa < 0)
-			add(&paper, "NUMA node unknown\n");
+			kvp_line_add(&paper, "NUMA node unknown\n");
 		else
-			add(&paper, "NUMA node %d\n", device->numa);
+			kvp_line_add(&paper, "NUMA node %d\n", device->numa);
 	}
 	for (uint32_t i = 0; i < devices->ports; i++)
 		explain_port(&paper, devices, &devices->port[i]);

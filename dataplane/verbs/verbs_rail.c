@@ -1,42 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "verbs_rail.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <arpa/inet.h>
 
+#include "line.h"
+
 #define IPV4_PREFIX       96U /* bits before an IPv4 address in a GID */
 #define INFINIBAND_PREFIX 64U
 #define PAIRS_MAX         64U
-
-/* A line that grows and may be cut. */
-struct line {
-	char *text;
-	size_t size;
-	size_t used;
-};
-
-static void
-add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void
-add(struct line *line, const char *format, ...)
-{
-	va_list args;
-	int bytes;
-
-	if (line->size == 0)
-		return;
-	va_start(args, format);
-	bytes = vsnprintf(line->text + line->used, line->size - line->used, format, args);
-	va_end(args);
-	if (bytes > 0)
-		line->used += (size_t)bytes;
-	if (line->used >= line->size)
-		line->used = line->size - 1;
-}
 
 static bool
 is_ipv4(const uint8_t *gid)
@@ -101,7 +75,7 @@ kvp_verbs_gid_fault(const struct kvp_verbs_gid *gid)
 }
 
 static int
-choose_forced(const struct kvp_verbs_gid *gid, uint32_t gids, int forced, struct line *line)
+choose_forced(const struct kvp_verbs_gid *gid, uint32_t gids, int forced, struct kvp_line *line)
 {
 	char text[INET6_ADDRSTRLEN];
 
@@ -113,15 +87,18 @@ choose_forced(const struct kvp_verbs_gid *gid, uint32_t gids, int forced, struct
 		kvp_verbs_gid_text(gid[i].gid, text, sizeof(text));
 		fault = kvp_verbs_gid_fault(&gid[i]);
 		if (fault == NULL) {
-			add(line, "GID %d %s as verbs_gid_index says", forced, text);
+			kvp_line_add(line, "GID %d %s as verbs_gid_index says", forced, text);
 			return (int)i;
 		}
-		add(line, "verbs_gid_index=%d: that GID, %s, %s; set 255 to have one chosen",
-		    forced, text, fault);
+		kvp_line_add(line,
+			     "verbs_gid_index=%d: that GID, %s, %s; set 255 to have one chosen",
+			     forced, text, fault);
 		return -1;
 	}
-	add(line, "verbs_gid_index=%d: there is no GID at that index; set 255 to have one chosen",
-	    forced);
+	kvp_line_add(
+		line,
+		"verbs_gid_index=%d: there is no GID at that index; set 255 to have one chosen",
+		forced);
 	return -1;
 }
 
@@ -129,7 +106,7 @@ int
 kvp_verbs_gid_choose(const struct kvp_verbs_gid *gid, uint32_t gids, int forced, char *why,
 		     size_t size)
 {
-	struct line line = {.text = why, .size = size};
+	struct kvp_line line = kvp_line_start(why, size);
 	char text[INET6_ADDRSTRLEN];
 	int best = -1;
 
@@ -147,16 +124,17 @@ kvp_verbs_gid_choose(const struct kvp_verbs_gid *gid, uint32_t gids, int forced,
 	}
 	if (best >= 0) {
 		kvp_verbs_gid_text(gid[best].gid, text, sizeof(text));
-		add(&line, "GID %u %s/%u: first RoCE v2 %s address", gid[best].index, text,
-		    is_ipv4(gid[best].gid) ? gid[best].prefix - IPV4_PREFIX : gid[best].prefix,
-		    is_ipv4(gid[best].gid) ? "IPv4" : "IPv6");
+		kvp_line_add(&line, "GID %u %s/%u: first RoCE v2 %s address", gid[best].index, text,
+			     is_ipv4(gid[best].gid) ? gid[best].prefix - IPV4_PREFIX
+						    : gid[best].prefix,
+			     is_ipv4(gid[best].gid) ? "IPv4" : "IPv6");
 		return best;
 	}
-	add(&line, "no usable GID: give the interface an address");
+	kvp_line_add(&line, "no usable GID: give the interface an address");
 	for (uint32_t i = 0; i < gids; i++) {
 		kvp_verbs_gid_text(gid[i].gid, text, sizeof(text));
-		add(&line, "%s %u %s %s", i == 0 ? ";" : ",", gid[i].index, text,
-		    kvp_verbs_gid_fault(&gid[i]));
+		kvp_line_add(&line, "%s %u %s %s", i == 0 ? ";" : ",", gid[i].index, text,
+			     kvp_verbs_gid_fault(&gid[i]));
 	}
 	return -1;
 }
@@ -246,21 +224,21 @@ is_better(const struct candidate *a, const struct candidate *b,
 
 static void
 say_why_none(const struct kvp_verbs_address *local, uint32_t locals,
-	     const struct kvp_verbs_address *remote, uint32_t remotes, struct line *line)
+	     const struct kvp_verbs_address *remote, uint32_t remotes, struct kvp_line *line)
 {
 	char text[INET6_ADDRSTRLEN];
 
-	add(line, "no port reaches one of the peer's: here");
+	kvp_line_add(line, "no port reaches one of the peer's: here");
 	for (uint32_t i = 0; i < locals; i++) {
 		kvp_verbs_gid_text(local[i].gid, text, sizeof(text));
-		add(line, "%s %s %s %s", i > 0 ? "," : "", local[i].name,
-		    local[i].link == KVP_VERBS_ROCE ? "RoCE" : "InfiniBand", text);
+		kvp_line_add(line, "%s %s %s %s", i > 0 ? "," : "", local[i].name,
+			     local[i].link == KVP_VERBS_ROCE ? "RoCE" : "InfiniBand", text);
 	}
-	add(line, "; there");
+	kvp_line_add(line, "; there");
 	for (uint32_t i = 0; i < remotes; i++) {
 		kvp_verbs_gid_text(remote[i].gid, text, sizeof(text));
-		add(line, "%s %s %s %s", i > 0 ? "," : "", remote[i].name,
-		    remote[i].link == KVP_VERBS_ROCE ? "RoCE" : "InfiniBand", text);
+		kvp_line_add(line, "%s %s %s %s", i > 0 ? "," : "", remote[i].name,
+			     remote[i].link == KVP_VERBS_ROCE ? "RoCE" : "InfiniBand", text);
 	}
 }
 
@@ -269,7 +247,7 @@ kvp_verbs_pair_up(const struct kvp_verbs_address *local, uint32_t locals,
 		  const struct kvp_verbs_address *remote, uint32_t remotes, uint32_t max,
 		  struct kvp_verbs_pair *pair_out, char *why, size_t size)
 {
-	struct line line = {.text = why, .size = size};
+	struct kvp_line line = kvp_line_start(why, size);
 	uint64_t taken_local = 0, taken_remote = 0;
 	bool has_subnet = false;
 	uint32_t pairs = 0;

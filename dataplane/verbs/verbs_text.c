@@ -1,38 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verbs_text.c - what people are told about a path: its text, the log's lines, why it failed */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include <arpa/inet.h>
 
+#include "line.h"
 #include "verbs_path.h"
 
 #define SAY_NS 1000000000ULL /* a rail that comes and goes says so once in this time */
-
-struct line {
-	char *text;
-	size_t size;
-	size_t used;
-};
-
-static void
-add(struct line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void
-add(struct line *line, const char *format, ...)
-{
-	va_list args;
-	int bytes;
-
-	va_start(args, format);
-	bytes = vsnprintf(line->text + line->used, line->size - line->used, format, args);
-	va_end(args);
-	if (bytes > 0)
-		line->used += (size_t)bytes;
-	if (line->used >= line->size)
-		line->used = line->size - 1;
-}
 
 static uint32_t
 proven_of(const struct kvp_verbs_path *path, uint32_t rail)
@@ -47,10 +23,10 @@ proven_of(const struct kvp_verbs_path *path, uint32_t rail)
 void
 kvp_verbs_path_text(struct kvp_verbs_path *path)
 {
-	struct line line = {.text = path->base.text, .size = sizeof(path->base.text)};
+	struct kvp_line line = kvp_line_start(path->base.text, sizeof(path->base.text));
 	uint32_t each = path->base.config.endpoints * path->per_rail;
 
-	add(&line, "verbs (");
+	kvp_line_add(&line, "verbs (");
 	for (uint32_t r = 0; r < path->rails; r++) {
 		const struct kvp_verbs_rail_state *rail = &path->rail[r];
 		const struct kvp_verbs_port *port = &path->verbs->devices.port[rail->port];
@@ -59,16 +35,17 @@ kvp_verbs_path_text(struct kvp_verbs_path *path)
 
 		kvp_verbs_gid_text(port->address.gid, from, sizeof(from));
 		kvp_verbs_gid_text(rail->peer.gid, to, sizeof(to));
-		add(&line, "%s%s %s -> %s %s%s, %u of %u QPs", r > 0 ? "; " : "",
-		    port->address.name, from, rail->peer.name, to, rail->is_routed ? " routed" : "",
-		    proven, each);
+		kvp_line_add(&line, "%s%s %s -> %s %s%s, %u of %u QPs", r > 0 ? "; " : "",
+			     port->address.name, from, rail->peer.name, to,
+			     rail->is_routed ? " routed" : "", proven, each);
 		if (proven == 0 && rail->why[0] != '\0')
-			add(&line, ", down: %s", rail->why);
+			kvp_line_add(&line, ", down: %s", rail->why);
 	}
-	add(&line, path->rails > 0 ? ")" : "connecting)");
+	kvp_line_add(&line, path->rails > 0 ? ")" : "connecting)");
 	for (uint32_t r = 0; r < path->rails; r++)
-		add(&line, "; %s: %s", path->verbs->devices.port[path->rail[r].port].address.name,
-		    path->verbs->devices.port[path->rail[r].port].why);
+		kvp_line_add(&line, "; %s: %s",
+			     path->verbs->devices.port[path->rail[r].port].address.name,
+			     path->verbs->devices.port[path->rail[r].port].why);
 }
 
 /* --- log and failure -------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
  * What the doctor says about transports that can and cannot start, and about the machine's limits.
  *
  * links: control/doctor.o control/config.o control/address.o control/report.o engine/error.o
- *        engine/rights.o engine/status.o engine/check.o
+ *        engine/line.o engine/rights.o engine/status.o engine/check.o
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * most, with GIDs 0 to 3: link-local as RoCE v1 and v2, 10.network.0.place as v1 and v2.
  *
  * links: dataplane/verbs/verbs_device.o dataplane/verbs/verbs_port.o dataplane/verbs/verbs_near.o
- *        dataplane/verbs/verbs_rail.o dataplane/verbs/verbs_explain.o dataplane/reactor.o dataplane/wake.o engine/error.o
+ *        dataplane/verbs/verbs_rail.o dataplane/verbs/verbs_explain.o dataplane/reactor.o dataplane/wake.o engine/error.o engine/line.o
  *        engine/check.o
  */
 #include <errno.h>

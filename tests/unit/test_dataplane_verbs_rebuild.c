@@ -5,7 +5,7 @@
  * links: dataplane/verbs/verbs_path.o dataplane/verbs/verbs_rebuild.o dataplane/verbs/verbs_view.o
  *        dataplane/verbs/verbs_text.o dataplane/verbs/verbs_queue.o dataplane/verbs/verbs_wire.o
  *        dataplane/verbs/verbs_rail.o dataplane/verbs/verbs_keys.o dataplane/verbs/verbs_endpoint.o
- *        dataplane/verbs/verbs_device.o dataplane/verbs/verbs_port.o engine/check.o engine/error.o
+ *        dataplane/verbs/verbs_device.o dataplane/verbs/verbs_port.o engine/check.o engine/error.o engine/line.o
  *        engine/wire.o engine/rights.o engine/gather.o engine/cursor.o engine/layout.o
  */
 #include "verbs_ends.h"
