@@ -131,6 +131,7 @@ notify_part(struct kvp_lane *lane, struct kvp_endpoint *endpoint, struct kvp_par
 	int rc;
 
 	lane->hand = &hand;
+	part->is_refused = true;
 	rc = endpoint->transport->notify(endpoint, part, now_ns);
 	lane->hand = hand.outer;
 	if (rc == 0)
@@ -171,10 +172,8 @@ stop_part(struct kvp_lane *lane, struct kvp_endpoint *endpoint, struct kvp_part 
 	bool is_quiet;
 
 	if (part->phase != KVP_PART_STOPPING) {
-		/* Everything landed, but the receiver took no notification, or a part of it, until the deadline. */
-		bool is_untold = !endpoint->is_cut &&
-				 (part->phase == KVP_PART_NOTIFYING ||
-				  (part->transfer->has_notify && part->bytes_done == part->bytes));
+		/* Everything landed, but the receiver took no notification until the deadline. */
+		bool is_untold = part->is_refused && part->bytes_done == part->bytes;
 
 		(void)kvp_transfer_stop(part->transfer, is_untold ? KVP_NO_CREDIT : KVP_TIMEOUT);
 		/* Whoever stopped it, maybe a transport: other lanes must not sleep over it. */

@@ -141,7 +141,6 @@ struct kvp_endpoint {
 	uint32_t lane_slot; /* its place in the lane's table */
 	bool is_down;       /* lane: parts that arrive are failed with `down_status` */
 	kvp_status down_status;
-	bool is_cut; /* the transport's: nothing reaches the peer at present, so it is not to blame */
 
 	/* lane: wo. control, application: ro. Totals, never reset. */
 	KVP_SPAN_START _Atomic uint64_t requests;
@@ -221,7 +220,8 @@ struct kvp_transport {
 	/* [L] Turn some of part's cursor into work, inside its window, one bounded step. Returns work done;
 	   calls kvp_lane_part_moved when all its bytes have landed. */
 	uint32_t (*post)(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns);
-	/* [L] Deliver part's notification: 1 delivered, 0 not yet (called again), -1 the endpoint failed. */
+	/* [L] Deliver part's notification (part->is_refused is set before; clear it when 0 has another
+	   reason than the receiver): 1 delivered, 0 not yet (called again), -1 the endpoint failed. */
 	int (*notify)(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns);
 	/* [L] Part is stopping: post nothing new. True once nothing of it is in flight. */
 	bool (*stop_part)(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns);

@@ -66,6 +66,8 @@ struct kvp_part {
 	uint32_t id;          /* the transport's, to find the part of an acknowledgement */
 	uint8_t phase;        /* enum kvp_part_phase */
 	uint8_t notify_state; /* the transport's, 0 at first */
+	bool is_refused; /* the receiver takes no notification: once all bytes landed, its deadline
+			    means NO_CREDIT */
 };
 
 struct kvp_transfer {

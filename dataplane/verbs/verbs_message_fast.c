@@ -53,6 +53,7 @@ kvp_verbs_tell(struct kvp_verbs_endpoint *ep, struct kvp_part *part, uint64_t no
 	uint32_t due = part->carried & ~part->told;
 	uint32_t work = 0;
 
+	part->is_refused = false;
 	if (ep->orphans != 0 && kvp_verbs_has_orphans(ep, part))
 		return 0;
 	/* One that broke waits for its fence, which proves the same. */
@@ -75,6 +76,8 @@ kvp_verbs_tell(struct kvp_verbs_endpoint *ep, struct kvp_part *part, uint64_t no
 		if (has_room(queue) && kvp_verbs_post_one(queue, &wr, &entry, now_ns)) {
 			part->told |= kvp_verbs_bit(queue);
 			work++;
+		} else {
+			part->is_refused |= kvp_verbs_credit(queue) == 0;
 		}
 	}
 	if (part->told != part->carried)
@@ -106,16 +109,31 @@ notification_encode(const struct kvp_part *own, uint8_t *out)
 	return kvp_verbs_send_encode(&send, transfer->notify_payload, out);
 }
 
+/* The one with most receives left, so that none runs dry beside others. */
 static struct kvp_verbs_queue *
 queue_for_send(struct kvp_verbs_endpoint *ep)
 {
+	struct kvp_verbs_queue *best = NULL;
+
 	for (uint32_t left = ep->up; left != 0; left &= left - 1) {
 		struct kvp_verbs_queue *queue = &ep->queue[__builtin_ctz(left)];
 
-		if (queue->sends_free != 0 && has_room(queue))
-			return queue;
+		if (queue->sends_free != 0 && has_room(queue) &&
+		    (best == NULL || kvp_verbs_credit(queue) > kvp_verbs_credit(best)))
+			best = queue;
 	}
-	return NULL;
+	return best;
+}
+
+/* Does the peer take nothing on any QP that is up? */
+static bool
+is_dry(const struct kvp_verbs_endpoint *ep)
+{
+	for (uint32_t left = ep->up; left != 0; left &= left - 1) {
+		if (kvp_verbs_credit(&ep->queue[__builtin_ctz(left)]) > 0)
+			return false;
+	}
+	return ep->up != 0;
 }
 
 static void
@@ -153,9 +171,11 @@ kvp_verbs_notify(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t 
 		kvp_verbs_key_give(ep, part);
 		return 1;
 	}
+	part->is_refused = false;
 	if (part->notify_state == KVP_VERBS_NOTIFY_SENT || ep->orphans > ep->queues * KVP_VERBS_SQ)
 		return 0;
 	queue = queue_for_send(ep);
+	part->is_refused = queue == NULL && is_dry(ep);
 	if (queue != NULL)
 		notification_post(queue, part, now_ns);
 	return 0;

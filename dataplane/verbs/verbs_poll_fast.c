@@ -217,7 +217,6 @@ kvp_verbs_progress(struct kvp_endpoint *endpoint, uint64_t now_ns)
 	uint32_t work = 0;
 
 	ep->seen_ns = now_ns;
-	ep->base.is_cut = ep->up == 0;
 	for (uint32_t i = 0; i < ep->cqs; i++) {
 		if (ep->cq[i]->polled_ns != now_ns)
 			work += kvp_verbs_poll(ep->cq[i], now_ns);

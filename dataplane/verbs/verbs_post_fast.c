@@ -11,23 +11,33 @@
 #define SHARE_BYTES (256U << 10) /* of a part, that are worth a QP of their own */
 #define ROOM_BYTES  (64U << 10)  /* a window that is nearly full is left alone: no slivers */
 
-/* The next QP that is up and has room, or NULL. */
+/*
+ * The next QP that is up and has room, or NULL. Data that ends with an immediate goes where the peer
+ * has receives for one: else a push waits for a dry QP beside others that are not. None has: any.
+ */
 static inline struct kvp_verbs_queue *
-queue_choose(struct kvp_verbs_endpoint *ep)
+queue_choose(struct kvp_verbs_endpoint *ep, bool needs_credit)
 {
-	uint32_t i = ep->next_queue;
+	struct kvp_verbs_queue *dry = NULL;
+	uint32_t i = ep->next_queue, after_dry = i;
 
 	for (uint32_t n = 0; n < ep->queues; n++) {
 		struct kvp_verbs_queue *queue = &ep->queue[i];
 
 		i = i + 1 == ep->queues ? 0 : i + 1;
-		if ((ep->up & kvp_verbs_bit(queue)) != 0 &&
-		    kvp_verbs_room(queue) > KVP_VERBS_SQ_KEPT) {
-			ep->next_queue = i;
-			return queue;
+		if ((ep->up & kvp_verbs_bit(queue)) == 0 ||
+		    kvp_verbs_room(queue) <= KVP_VERBS_SQ_KEPT)
+			continue;
+		if (KVP_UNLIKELY(needs_credit && kvp_verbs_credit(queue) == 0)) {
+			after_dry = dry == NULL ? i : after_dry;
+			dry = dry == NULL ? queue : dry;
+			continue;
 		}
+		ep->next_queue = i;
+		return queue;
 	}
-	return NULL;
+	ep->next_queue = after_dry;
+	return dry;
 }
 
 /* Bytes that are worth a QP of their own: a small part goes over all of them, too. */
@@ -231,7 +241,7 @@ kvp_verbs_post_chain(struct kvp_verbs_endpoint *ep, struct kvp_part *part,
 	struct chain chain;
 
 	bytes_max = window_room(ep, part, cursor->left, &requests);
-	queue = bytes_max == 0 ? NULL : queue_choose(ep);
+	queue = bytes_max == 0 ? NULL : queue_choose(ep, part->id != 0);
 	if (queue == NULL)
 		return 0;
 	chain_start(&chain, ep, queue, part, start, requests);

@@ -140,6 +140,31 @@ only_qps_that_carried_are_named(void **state)
 	rig_close();
 }
 
+/* A push goes where it can end: not to a QP that has no receive left for its immediate. */
+static void
+data_goes_where_there_is_credit(void **state)
+{
+	struct rig_transfer *rig;
+
+	(void)state;
+	rig_open(1, BLOCK);
+	atomic_store(&rig_credit[0], rig_ep->queue[0].sent);
+	for (uint32_t round = 0; round < 4; round++) {
+		atomic_store(&rig_credit[1], rig_ep->queue[1].sent + 2);
+		rig_pairs(2, 2, 2);
+		rig = rig_submit(2, true, true);
+		rig_loop(2);
+		rig_drain();
+		rig_loop(2);
+		rig_drain();
+		assert_int_equal(rig_status(rig), KVP_SUCCESS);
+		rig_free(rig);
+	}
+	for (uint32_t i = 0; i < rig_logged; i++)
+		assert_int_equal(rig_log[i].queue, 1);
+	rig_close();
+}
+
 static void
 without_credit_messages_wait(void **state)
 {
@@ -483,6 +508,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_qp_that_carried_tells_then_one_sends),
 		cmocka_unit_test(only_qps_that_carried_are_named),
+		cmocka_unit_test(data_goes_where_there_is_credit),
 		cmocka_unit_test(without_credit_messages_wait),
 		cmocka_unit_test(slots_are_used_in_turn_and_run_out),
 		cmocka_unit_test(an_event_needs_all_immediates),
