@@ -55,46 +55,86 @@ struct chain {
 	struct open open;
 };
 
-/* A piece that lies in `place`. False: it needs a request, and the chain is full. */
+/* A piece that lies in `place`. */
+struct piece {
+	uint64_t local;
+	uint64_t offset;
+	uint64_t bytes;
+};
+
+/* Does it join the open request? */
+static inline bool
+piece_fits(const struct chain *chain, const struct place *place, const struct open *open,
+	   const struct piece *piece)
+{
+	const struct kvp_extent extent = {.remote_offset = piece->offset,
+					  .remote_tensor = place->tensor,
+					  .bytes = (uint32_t)piece->bytes};
+
+	return kvp_gather_fits(&chain->limits, open->pieces, open->bytes, open->end_offset,
+			       place->tensor, &extent);
+}
+
+/* One that fits. The request and its entry learn of it by request_count, once for several. */
+static inline void
+piece_join(const struct place *place, struct open *open, const struct piece *piece)
+{
+	open->wr[-1].sg_list[open->pieces++] = (struct ibv_sge){
+		.addr = piece->local, .length = (uint32_t)piece->bytes, .lkey = place->lkey};
+	open->bytes += (uint32_t)piece->bytes;
+	open->end_offset += piece->bytes;
+	open->at += piece->bytes;
+	open->gathered++;
+}
+
+static inline void
+request_count(const struct chain *chain, const struct open *open)
+{
+	open->wr[-1].num_sge = (int)open->pieces;
+	kvp_verbs_entry(chain->queue, (uint32_t)open->wr_id - 1)->bytes = open->bytes;
+}
+
+/* One that needs a request. False: the chain is full. */
+static inline bool
+piece_begin(const struct chain *chain, const struct place *place, struct open *open,
+	    const struct piece *piece)
+{
+	struct ibv_send_wr *wr = open->wr;
+	struct kvp_verbs_request *entry;
+
+	if (wr == chain->end)
+		return false;
+	wr->wr_id = open->wr_id;
+	wr->num_sge = 1;
+	wr->wr.rdma.remote_addr = place->base + piece->offset;
+	wr->wr.rdma.rkey = place->rkey;
+	wr->sg_list[0] = (struct ibv_sge){
+		.addr = piece->local, .length = (uint32_t)piece->bytes, .lkey = place->lkey};
+	entry = kvp_verbs_entry(chain->queue, (uint32_t)open->wr_id);
+	entry->part = chain->part;
+	entry->first = open->at;
+	entry->bytes = (uint32_t)piece->bytes;
+	entry->tag = chain->tag;
+	open->wr = wr + 1;
+	open->wr_id++;
+	open->pieces = 1;
+	open->bytes = (uint32_t)piece->bytes;
+	open->end_offset = piece->offset + piece->bytes;
+	open->at += piece->bytes;
+	return true;
+}
+
+/* False: it needs a request, and the chain is full. */
 static inline bool
 piece_put(const struct chain *chain, const struct place *place, struct open *open, uint64_t local,
 	  uint64_t offset, uint32_t bytes)
 {
-	const struct kvp_extent extent = {
-		.remote_offset = offset, .remote_tensor = place->tensor, .bytes = bytes};
-	struct ibv_send_wr *wr = open->wr;
-	struct kvp_verbs_request *entry;
+	const struct piece piece = {local, offset, bytes};
 
-	if (kvp_gather_fits(&chain->limits, open->pieces, open->bytes, open->end_offset,
-			    place->tensor, &extent)) {
-		wr--;
-		wr->sg_list[open->pieces++] =
-			(struct ibv_sge){.addr = local, .length = bytes, .lkey = place->lkey};
-		wr->num_sge = (int)open->pieces;
-		open->bytes += bytes;
-		kvp_verbs_entry(chain->queue, (uint32_t)open->wr_id - 1)->bytes = open->bytes;
-		open->gathered++;
-	} else {
-		if (wr == chain->end)
-			return false;
-		wr->wr_id = open->wr_id;
-		wr->num_sge = 1;
-		wr->wr.rdma.remote_addr = place->base + offset;
-		wr->wr.rdma.rkey = place->rkey;
-		wr->sg_list[0] =
-			(struct ibv_sge){.addr = local, .length = bytes, .lkey = place->lkey};
-		entry = kvp_verbs_entry(chain->queue, (uint32_t)open->wr_id);
-		entry->part = chain->part;
-		entry->first = open->at;
-		entry->bytes = bytes;
-		entry->tag = chain->tag;
-		open->wr = wr + 1;
-		open->wr_id++;
-		open->pieces = 1;
-		open->bytes = bytes;
-	}
-	open->end_offset = offset + bytes;
-	open->at += bytes;
+	if (!piece_fits(chain, place, open, &piece))
+		return piece_begin(chain, place, open, &piece);
+	piece_join(place, open, &piece);
+	request_count(chain, open);
 	return true;
 }
 
@@ -204,6 +244,22 @@ chain_requests(const struct chain *chain)
 	return (uint32_t)(chain->open.wr - chain->ep->wr);
 }
 
+static inline bool
+is_in_place(const struct place *place, const struct piece *piece)
+{
+	return piece->bytes <= place->bytes &&
+	       piece->local - place->local_first <= place->local_room &&
+	       piece->offset - place->offset_first <= place->offset_room;
+}
+
+static inline struct piece
+piece_of(const struct kvp_run *run, uint64_t local_base, uint64_t block_bytes)
+{
+	return (struct piece){.local = local_base + run->local * block_bytes,
+			      .offset = run->remote * block_bytes,
+			      .bytes = run->count * block_bytes};
+}
+
 /*
  * Whole runs of the group at hand, each one piece: what a cursor would give, without the way over an extent.
  * Ends before a run that is longer, or elsewhere. False: the chain is full.
@@ -217,22 +273,29 @@ runs_add(struct chain *chain, struct kvp_cursor *cursor, uint64_t room)
 	const uint64_t block_bytes = group->block_bytes, local_base = group->local_base;
 	const struct place *place = &chain->place;
 	struct open open = chain->open;
+	uint64_t stop = open.at + room;
 	bool is_in = true;
 
-	for (; run < end; run++) {
-		uint64_t bytes = run->count * block_bytes;
-		uint64_t local = local_base + run->local * block_bytes;
-		uint64_t offset = run->remote * block_bytes;
+	while (run < end) {
+		struct piece piece = piece_of(run, local_base, block_bytes);
 
-		if (KVP_UNLIKELY(bytes > place->bytes || bytes > room ||
-				 local - place->local_first > place->local_room ||
-				 offset - place->offset_first > place->offset_room))
+		if (KVP_UNLIKELY(!is_in_place(place, &piece) || piece.bytes > stop - open.at))
 			break;
-		if (KVP_UNLIKELY(!piece_put(chain, place, &open, local, offset, (uint32_t)bytes))) {
-			is_in = false;
-			break;
+		if (!piece_fits(chain, place, &open, &piece)) {
+			is_in = piece_begin(chain, place, &open, &piece);
+			if (KVP_UNLIKELY(!is_in))
+				break;
+			run++;
+			continue;
 		}
-		room -= bytes;
+		do {
+			piece_join(place, &open, &piece);
+			if (++run == end)
+				break;
+			piece = piece_of(run, local_base, block_bytes);
+		} while (is_in_place(place, &piece) && piece.bytes <= stop - open.at &&
+			 piece_fits(chain, place, &open, &piece));
+		request_count(chain, &open);
 	}
 	cursor->left -= open.at - chain->open.at;
 	cursor->run = (uint32_t)(run - plan->run);
