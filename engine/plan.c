@@ -250,7 +250,10 @@ group_at(const struct kvp_pairing *pairing, uint32_t first)
 	uint32_t last = first;
 	uint64_t bytes = local[first].block_bytes;
 
-	while (last + 1 < pairing->tensors && touches(&local[last], &local[last + 1]) &&
+	if (pairing->bytes_per_block != 0)
+		bytes = pairing->bytes_per_block;
+	while (pairing->bytes_per_block == 0 && last + 1 < pairing->tensors &&
+	       touches(&local[last], &local[last + 1]) &&
 	       touches(&remote[last], &remote[last + 1])) {
 		last++;
 		bytes += local[last].block_bytes;

@@ -8,7 +8,8 @@
  *
  * Shape:      run = [local, local+count) <-> [remote, remote+count), at least 1
  *             group = neighbouring tensors whose slots touch on both sides
- *                     (a [blocks][2][...] layout), moved as one wider tensor
+ *                     (a [blocks][2][...] layout), moved as one wider tensor;
+ *                     one tensor where only the beginning of each block moves
  * Invariant:  runs ascend by remote block, so that one request can hold neighbours whose
  *             remote sides follow each other (gather.h); no destination block occurs
  *             twice, while a pull may read a remote block for several; no two
@@ -38,6 +39,7 @@ struct kvp_pairing {
 	const uint64_t *local_blocks;    /* count of them */
 	const uint64_t *remote_blocks;   /* count of them */
 	uint32_t count;                  /* >= 1 */
+	uint64_t bytes_per_block;        /* from its start; 0 = all of block_bytes */
 	bool is_push;                    /* the destination is remote (push) or local (pull) */
 };
 

@@ -169,9 +169,19 @@ first_tensor(const struct end *end, uint32_t per_layer)
 	return is_all(end->layers) ? 0 : (uint32_t)end->layers.first * per_layer;
 }
 
+static KVP_COLD kvp_status
+fail_size(const struct end *end, uint32_t tensor, uint64_t bytes, struct kvp_error *err)
+{
+	return kvp_fail(err, KVP_PARAM_INVALID,
+			"bytes_per_block is %llu; a block of tensor %u of %s has %llu bytes, so at "
+			"most that, or 0 for all of it",
+			(unsigned long long)bytes, tensor, end->side->name,
+			(unsigned long long)end->side->tensors[tensor].block_bytes);
+}
+
 static kvp_status
 sizes_check(const struct end *src, const struct end *dst, uint32_t per_layer, uint32_t tensors,
-	    struct kvp_error *err)
+	    uint64_t bytes, struct kvp_error *err)
 {
 	uint32_t src_first = first_tensor(src, per_layer), dst_first = first_tensor(dst, per_layer);
 
@@ -179,7 +189,11 @@ sizes_check(const struct end *src, const struct end *dst, uint32_t per_layer, ui
 		uint64_t src_bytes = src->side->tensors[src_first + i].block_bytes;
 		uint64_t dst_bytes = dst->side->tensors[dst_first + i].block_bytes;
 
-		if (src_bytes != dst_bytes)
+		if (bytes > src_bytes)
+			return fail_size(src, src_first + i, bytes, err);
+		if (bytes > dst_bytes)
+			return fail_size(dst, dst_first + i, bytes, err);
+		if (bytes == 0 && src_bytes != dst_bytes)
 			return kvp_fail(
 				err, KVP_PARAM_INVALID,
 				"a block of tensor %u of %s has %llu bytes but of tensor %u of "
@@ -223,7 +237,7 @@ kvp_request_pair(const struct kvp_request *request, const struct kvp_side *src_s
 	tensors = src_side->num_tensors;
 	if (!is_all(src.layers))
 		tensors = (uint32_t)width_of(src.layers) * per_layer; /* <= num_tensors: checked */
-	status = sizes_check(&src, &dst, per_layer, tensors, err);
+	status = sizes_check(&src, &dst, per_layer, tensors, request->bytes_per_block, err);
 	if (status != KVP_SUCCESS)
 		return status;
 
@@ -235,6 +249,7 @@ kvp_request_pair(const struct kvp_request *request, const struct kvp_side *src_s
 		.local_blocks = local->blocks,
 		.remote_blocks = remote->blocks,
 		.count = (uint32_t)request->count,
+		.bytes_per_block = request->bytes_per_block,
 		.is_push = request->is_push,
 	};
 	return KVP_SUCCESS;

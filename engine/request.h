@@ -21,6 +21,7 @@ struct kvp_request {
 	struct kvp_layers src_layers;
 	struct kvp_layers dst_layers;
 	uint32_t tensors_per_layer;
+	uint64_t bytes_per_block; /* 0 = all */
 };
 
 /* One side's cache; `name` goes into messages ("local cache 1", "cache 1 of cluster 7"). */
@@ -41,7 +42,7 @@ kvp_request_check(const struct kvp_request *request, struct kvp_error *err);
 /*
  * The rest, once both caches are known (kvp_request_check passed), remote side first as upstream:
  * remote: t <= N, t divides N, range inside N/t layers, every block < num_blocks; local: the same;
- * all layers: equal tensor counts; block_bytes equal pair by pair. PARAM_INVALID, or SUCCESS and
+ * all layers: equal tensor counts; block_bytes equal pair by pair, or bytes_per_block within both. PARAM_INVALID, or SUCCESS and
  * *pairing_out (borrows the request's lists and the sides' tensors).
  */
 KVP_MUST_USE kvp_status

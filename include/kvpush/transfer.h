@@ -9,9 +9,10 @@
  * Rules (LLM-DataDist PushKvBlocks, with four deliberate differences):
  *  - everything below is checked before the first byte; upstream leaves the
  *    layers before a bad one written;
- *  - block_bytes of every pair of tensors must be equal, and for "all layers"
- *    the tensor counts; upstream writes with the local size unseen. Strides may
- *    differ: each side's own is applied;
+ *  - block_bytes of every pair of tensors must be equal (unless bytes_per_block
+ *    says how much of each moves), and for "all layers" the tensor counts;
+ *    upstream writes with the local size unseen. Strides may differ: each side's
+ *    own is applied;
  *  - a block that is a destination twice is refused; upstream leaves the winner
  *    unspecified. One source for several destinations is fine;
  *  - a range with only one bound -1, or "all" on one side only, is refused;
@@ -53,7 +54,10 @@ struct kvp_notify {
 	uint64_t tag;           /* the caller's, any value */
 };
 
-/* Push: src is this engine's cache, dst a peer's. */
+/*
+ * Push: src is this engine's cache, dst a peer's. One batch slot of LLM-DataDist's PushKvCache is one block:
+ * src_blocks {src_batch_index}, dst_blocks {batch_index}, and `size` is bytes_per_block.
+ */
 struct kvp_push {
 	int64_t src_cache;
 	struct kvp_cache_ref dst;
@@ -65,6 +69,8 @@ struct kvp_push {
 	uint32_t
 		tensors_per_layer; /* t, [1, tensors of the cache]; divides both tensor counts; usually 2, MLA 1 */
 	uint32_t timeout_ms; /* whole call; 0 = the engine's */
+	uint64_t
+		bytes_per_block; /* from the start of each, at most block_bytes of both sides; 0 = all */
 	struct kvp_notify notify;
 };
 
@@ -79,6 +85,7 @@ struct kvp_pull {
 	struct kvp_layers dst_layers;
 	uint32_t tensors_per_layer;
 	uint32_t timeout_ms;
+	uint64_t bytes_per_block;
 };
 
 struct kvp_transfer; /* opaque */

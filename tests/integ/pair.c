@@ -349,6 +349,13 @@ pair_cache_check(const struct pair_cache *cache, const char *name)
 void
 pair_model_move(struct pair_cache *dst, const struct pair_cache *src, const struct pair_move *move)
 {
+	pair_model_move_part(dst, src, move, 0);
+}
+
+void
+pair_model_move_part(struct pair_cache *dst, const struct pair_cache *src,
+		     const struct pair_move *move, uint64_t bytes)
+{
 	for (uint32_t i = 0; i < move->tensors; i++) {
 		const struct kvp_tensor *from = &src->tensor[move->src_tensor + i];
 		const struct kvp_tensor *to = &dst->tensor[move->dst_tensor + i];
@@ -358,7 +365,7 @@ pair_model_move(struct pair_cache *dst, const struct pair_cache *src, const stru
 		for (size_t j = 0; j < move->count; j++)
 			memcpy(dst->model + to_base + move->dst_blocks[j] * to->block_stride,
 			       src->model + from_base + move->src_blocks[j] * from->block_stride,
-			       to->block_bytes);
+			       bytes != 0 ? bytes : to->block_bytes);
 	}
 }
 

@@ -166,6 +166,11 @@ pair_cache_diff(const struct pair_cache *cache);
 void
 pair_model_move(struct pair_cache *dst, const struct pair_cache *src, const struct pair_move *move);
 
+/* The same for `bytes` of each block, from its start; 0 = all. */
+void
+pair_model_move_part(struct pair_cache *dst, const struct pair_cache *src,
+		     const struct pair_move *move, uint64_t bytes);
+
 /* A push of `move` with t = 1 and its tensor ranges as layers, no notify. */
 struct kvp_push
 pair_push(const struct pair_cache *src, uint64_t dst_cluster, const struct pair_cache *dst,

@@ -40,16 +40,24 @@ caches_close(struct pair_cache *src, struct pair_cache *dst)
 	pair_cache_close(dst);
 }
 
-/* Push `move` from a to b and compare everything. */
+/* Push the first `bytes` (0: all) of the blocks of `move` from a to b and compare everything. */
+static void
+push_part_and_check(const struct pair *pair, struct pair_cache *src, struct pair_cache *dst,
+		    const struct pair_move *move, uint64_t bytes)
+{
+	struct kvp_push push = pair_push(src, PAIR_B, dst, move);
+
+	push.bytes_per_block = bytes;
+	assert_ok(kvp_push_blocks(pair->a, &push));
+	pair_model_move_part(dst, src, move, bytes);
+	caches_check(src, dst);
+}
+
 static void
 push_and_check(const struct pair *pair, struct pair_cache *src, struct pair_cache *dst,
 	       const struct pair_move *move)
 {
-	struct kvp_push push = pair_push(src, PAIR_B, dst, move);
-
-	assert_ok(kvp_push_blocks(pair->a, &push));
-	pair_model_move(dst, src, move);
-	caches_check(src, dst);
+	push_part_and_check(pair, src, dst, move, 0);
 }
 
 static void
@@ -596,6 +604,69 @@ work(void *arg)
 	return NULL;
 }
 
+/* One batch slot, or the beginning of it: LLM-DataDist's PushKvCache and PullKvCache. */
+static void
+push_and_pull__parts_of_blocks(void **state)
+{
+	static const uint64_t sizes[] = {1, 4095, BLOCK, 0, 100};
+	static const uint64_t from[] = {7}, to[] = {3};
+	const struct pair *pair = *state;
+	const struct pair_shape shapes[] = {
+		{.tensors = 8,
+		 .per_layer = 2,
+		 .blocks = 16,
+		 .block_bytes = BLOCK,
+		 .layout = PAIR_INTERLEAVED,
+		 .is_shareable = true},
+		{.tensors = 8,
+		 .blocks = 16,
+		 .block_bytes = BLOCK,
+		 .pad_bytes = 64,
+		 .layout = PAIR_PADDED},
+	};
+
+	for (uint32_t i = 0; i < 2 * sizeof(sizes) / sizeof(sizes[0]); i++) {
+		const struct pair_move slot = {from, to, 1, 2, 1, 5};
+		const struct pair_move move = {some_src, some_dst, 5, 1, 2, 3};
+		struct pair_cache src, dst;
+		struct kvp_pull pull;
+
+		caches_open(pair, &shapes[i % 2], &shapes[1 - i % 2], &src, &dst);
+		push_part_and_check(pair, &src, &dst, &slot, sizes[i / 2]);
+		push_part_and_check(pair, &src, &dst, &move, sizes[i / 2]);
+		pair_cache_fill(&src, i + 40);
+		pull = pair_pull(PAIR_A, &src, &dst, &move);
+		pull.bytes_per_block = sizes[i / 2];
+		assert_ok(kvp_pull_blocks(pair->b, &pull));
+		pair_model_move_part(&dst, &src, &move, sizes[i / 2]);
+		caches_check(&src, &dst);
+		pull.bytes_per_block = BLOCK + 1;
+		assert_refused(KVP_PARAM_INVALID, "bytes_per_block is 4097",
+			       kvp_pull_blocks(pair->b, &pull));
+		caches_close(&src, &dst);
+	}
+}
+
+/* Blocks of different sizes move as far as both go. */
+static void
+push_blocks__of_unequal_blocks(void **state)
+{
+	const struct pair *pair = *state;
+	struct pair_shape small = plain;
+	struct pair_cache src, dst;
+	struct kvp_push push;
+
+	small.block_bytes = 1024;
+	caches_open(pair, &plain, &small, &src, &dst);
+	push_part_and_check(pair, &src, &dst, &some, 1024);
+	push = pair_push(&src, PAIR_B, &dst, &some);
+	assert_refused(KVP_PARAM_INVALID, "must be equal", kvp_push_blocks(pair->a, &push));
+	push.bytes_per_block = 1025;
+	assert_refused(KVP_PARAM_INVALID, "1024 bytes, so at most that",
+		       kvp_push_blocks(pair->a, &push));
+	caches_close(&src, &dst);
+}
+
 static void
 push_submit__from_many_threads(void **state)
 {
@@ -696,6 +767,8 @@ main(void)
 		PAIR_TEST(push_blocks__119296_pieces),
 		PAIR_TEST(push_blocks__both_directions_of_one_link),
 		PAIR_TEST(pull_blocks__moves_what_it_names),
+		PAIR_TEST(push_and_pull__parts_of_blocks),
+		PAIR_TEST(push_blocks__of_unequal_blocks),
 		PAIR_TEST(push_submit__from_many_threads),
 		PAIR_TEST(link_query__counts),
 	};

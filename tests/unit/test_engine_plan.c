@@ -410,6 +410,42 @@ group__folded(void **state)
 	assert_false(group[0].is_dense);
 }
 
+/* The beginning of each block: a tensor is a group, and a run is dense only when it is all of the block. */
+static void
+group__part_of_a_block(void **state)
+{
+	const struct kvp_tensor pair[2] = {tensor(0x1000, 8, 16, 32), tensor(0x1010, 8, 16, 32)};
+	const struct kvp_tensor tight = tensor(0x9000, 8, 16, 16);
+	const uint64_t blocks[3] = {1, 2, 3};
+	struct built b = {.pairing = pairing_of(blocks, blocks, 3)};
+
+	(void)state;
+	b.pairing.local = b.pairing.remote = pair;
+	b.pairing.tensors = 2;
+	b.pairing.bytes_per_block = 12;
+	build(&b);
+	assert_int_equal(b.plan.groups, 2);
+	assert_int_equal(b.plan.extents, 6);
+	assert_int_equal(b.plan.bytes, 72);
+	assert_int_equal(b.plan.group[1].block_bytes, 12);
+	assert_int_equal(b.plan.group[1].local_base, 0x1010);
+	assert_false(b.plan.group[0].is_dense);
+	drop(&b);
+
+	b.pairing.local = b.pairing.remote = &tight;
+	b.pairing.tensors = 1;
+	b.pairing.bytes_per_block = 15;
+	build(&b);
+	assert_int_equal(b.plan.extents, 3);
+	assert_false(b.plan.group[0].is_dense);
+	drop(&b);
+	b.pairing.bytes_per_block = 16;
+	build(&b);
+	assert_int_equal(b.plan.extents, 1);
+	assert_true(b.plan.group[0].is_dense);
+	drop(&b);
+}
+
 /* [blocks][layers][2]: everything is one tensor. And two chains with a gap between are two. */
 static void
 group__chains(void **state)
@@ -622,6 +658,7 @@ main(void)
 		cmocka_unit_test(fill__sorts_as_qsort),
 		cmocka_unit_test(group__not_folded),
 		cmocka_unit_test(group__folded),
+		cmocka_unit_test(group__part_of_a_block),
 		cmocka_unit_test(group__chains),
 		cmocka_unit_test(plan__llama_is_small),
 		cmocka_unit_test(split__table),

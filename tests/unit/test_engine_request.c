@@ -357,6 +357,31 @@ pair__block_bytes(void **state)
 }
 
 static void
+pair__bytes_per_block(void **state)
+{
+	struct kvp_pairing pairing;
+
+	(void)state;
+	/* A part of each block: it must be within both, which need not be equal. */
+	dst_tensors[5].block_bytes = 32;
+	request.bytes_per_block = 33;
+	assert_pair_refused(
+		"bytes_per_block is 33; a block of tensor 5 of cache 2 of cluster 7 has 32 bytes, "
+		"so at most that, or 0 for all of it");
+	request.bytes_per_block = 32;
+	assert_paired(0, 0, 10);
+	assert_int_equal(kvp_request_pair(&request, &src_side, &dst_side, &pairing, NULL),
+			 KVP_SUCCESS);
+	assert_int_equal(pairing.bytes_per_block, 32);
+	src_tensors[0].block_bytes = 8;
+	assert_pair_refused("bytes_per_block is 32; a block of tensor 0 of local cache 1 has 8 "
+			    "bytes, so at most that, or 0 for all of it");
+	request.is_push = false;
+	assert_pair_refused("bytes_per_block is 32; a block of tensor 0 of local cache 1 has 8 "
+			    "bytes, so at most that, or 0 for all of it");
+}
+
+static void
 pair__strides_may_differ(void **state)
 {
 	(void)state;
@@ -394,6 +419,7 @@ main(void)
 		WITH_CACHES(pair__blocks),
 		WITH_CACHES(pair__all_layers_of_unequal_caches),
 		WITH_CACHES(pair__block_bytes),
+		WITH_CACHES(pair__bytes_per_block),
 		WITH_CACHES(pair__strides_may_differ),
 		WITH_CACHES(pair__push_and_pull),
 	};
