@@ -4,6 +4,7 @@
 #define KVPUSH_KVPUSH_H
 
 #include "cache.h"
+#include "copy.h"
 #include "doctor.h"
 #include "engine.h"
 #include "event.h"
