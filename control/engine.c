@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c - opening, closing, and telling a live handle from another one */
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,7 +298,7 @@ engine_start(struct kvp_engine *engine, struct kvp_error *err)
 	status = start_transports(engine, err);
 	if (status != KVP_SUCCESS)
 		goto stop_lanes;
-	status = kvp_listen_open(engine, err);
+	status = kvp_listen_open(engine, engine->config.listen, err);
 	if (status != KVP_SUCCESS)
 		goto stop_transports;
 	status = live_add(engine, err);
@@ -450,12 +451,62 @@ kvp_close(struct kvp_engine *engine)
 	free(engine);
 }
 
+struct role_change {
+	uint32_t role;
+	const char *listen;
+	kvp_status status;
+	struct kvp_error *err;
+};
+
+static void
+change_role(struct kvp_engine *engine, void *arg)
+{
+	struct role_change *change = arg;
+	struct kvp_config *config = &engine->config;
+
+	for (const struct kvp_link *link = engine->links; link != NULL; link = link->next) {
+		if (link->step == KVP_STEP_CLOSING)
+			continue;
+		change->status = kvp_fail(change->err, KVP_EXIST_LINK,
+					  "a link to cluster %" PRIu64
+					  " exists: its peer was told the old role; unlink first",
+					  link->cluster_id);
+		return;
+	}
+	if (change->listen != NULL && strcmp(change->listen, config->listen) != 0) {
+		change->status = kvp_listen_open(engine, change->listen, change->err);
+		if (change->status != KVP_SUCCESS)
+			return;
+		snprintf(config->listen, sizeof(config->listen), "%s", change->listen);
+	}
+	config->role = change->role;
+}
+
+kvp_status
+kvp_set_role(struct kvp_engine *engine, uint32_t role, const char *listen)
+{
+	struct kvp_error *err = kvp_error_here();
+	struct role_change change = {.role = role, .listen = listen, .err = err};
+	kvp_status status = kvp_engine_check(engine, err);
+
+	if (status != KVP_SUCCESS)
+		return status;
+	if (role < KVP_ROLE_PROMPT || role > KVP_ROLE_MIX)
+		return kvp_fail(err, KVP_PARAM_INVALID, "role is %u; 1 is prompt, 2 decoder, 3 mix",
+				role);
+	if (listen != NULL && strlen(listen) >= KVP_TEXT_MAX)
+		return kvp_fail(err, KVP_ADDRESS, "listen has %zu characters, at most %d",
+				strlen(listen), KVP_TEXT_MAX - 1);
+	kvp_loop_call(engine, change_role, &change);
+	return change.status;
+}
+
 uint16_t
 kvp_port(const struct kvp_engine *engine)
 {
 	if (kvp_engine_check(engine, kvp_error_here()) != KVP_SUCCESS)
 		return 0;
-	return engine->port;
+	return atomic_load_explicit(&engine->port, memory_order_relaxed);
 }
 
 const char *

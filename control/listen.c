@@ -152,7 +152,7 @@ listener_ready(struct kvp_watch *watch, uint32_t epoll_events)
 }
 
 static kvp_status
-bind_listener(struct kvp_engine *engine, int fd, struct sockaddr_storage *address,
+bind_listener(int fd, const char *listen_text, struct sockaddr_storage *address,
 	      struct kvp_error *err)
 {
 	socklen_t bytes = kvp_address_bytes(address);
@@ -160,8 +160,7 @@ bind_listener(struct kvp_engine *engine, int fd, struct sockaddr_storage *addres
 
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, (struct sockaddr *)address, bytes) != 0 || listen(fd, 128) != 0)
-		return kvp_fail(err, KVP_ADDRESS, "listen=%s: %s%s", engine->config.listen,
-				strerror(errno),
+		return kvp_fail(err, KVP_ADDRESS, "listen=%s: %s%s", listen_text, strerror(errno),
 				errno == EADDRINUSE      ? "; choose another port, or 0 for any"
 				: errno == EADDRNOTAVAIL ? "; no interface of this host has it"
 							 : "");
@@ -185,17 +184,26 @@ port_of(const struct sockaddr_storage *address)
 	return ntohs(v4.sin_port);
 }
 
-kvp_status
-kvp_listen_open(struct kvp_engine *engine, struct kvp_error *err)
+static void
+stop_listening(struct kvp_engine *engine)
+{
+	if (engine->listener.fd < 0)
+		return;
+	kvp_reactor_remove(&engine->reactor, &engine->listener);
+	close(engine->listener.fd);
+	engine->listener.fd = -1;
+	engine->port = 0;
+}
+
+/* A listening socket. */
+static kvp_status
+make_listener(const struct kvp_engine *engine, const char *listen_text, int *fd_out,
+	      uint16_t *port_out, struct kvp_error *err)
 {
 	struct sockaddr_storage address;
-	kvp_status status;
-	int rc;
+	kvp_status status = kvp_address_parse(listen_text, &address, err);
 	int fd;
 
-	if (engine->config.listen[0] == '\0')
-		return KVP_SUCCESS;
-	status = kvp_address_parse(engine->config.listen, &address, err);
 	if (status != KVP_SUCCESS)
 		return status;
 	if (!kvp_address_is_loopback(&address) && engine->config.insecure == 0)
@@ -203,28 +211,50 @@ kvp_listen_open(struct kvp_engine *engine, struct kvp_error *err)
 			err, KVP_ADDRESS,
 			"listen=%s is not loopback, and the control connection is not encrypted: "
 			"set insecure=1 if that network is trusted",
-			engine->config.listen);
+			listen_text);
 	fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return kvp_fail(err, KVP_NO_RESOURCE, "socket: %s", strerror(errno));
-	status = bind_listener(engine, fd, &address, err);
-	if (status != KVP_SUCCESS)
-		goto close_fd;
+	status = bind_listener(fd, listen_text, &address, err);
+	if (status != KVP_SUCCESS) {
+		close(fd);
+		return status;
+	}
+	*fd_out = fd;
+	*port_out = port_of(&address);
+	return KVP_SUCCESS;
+}
+
+kvp_status
+kvp_listen_open(struct kvp_engine *engine, const char *listen_text, struct kvp_error *err)
+{
+	struct kvp_watch before = engine->listener;
+	uint16_t port = 0;
+	int fd = -1;
+	int rc;
+
+	if (listen_text[0] != '\0') {
+		kvp_status status = make_listener(engine, listen_text, &fd, &port, err);
+
+		if (status != KVP_SUCCESS)
+			return status;
+	}
+	if (before.fd >= 0)
+		kvp_reactor_remove(&engine->reactor, &engine->listener);
 	engine->listener = (struct kvp_watch){
 		.fd = fd, .events = EPOLLIN, .ready = listener_ready, .ctx = engine};
-	rc = kvp_reactor_add(&engine->reactor, &engine->listener);
+	rc = fd < 0 ? 0 : kvp_reactor_add(&engine->reactor, &engine->listener);
 	if (rc != 0) {
-		status = kvp_fail(err, KVP_NO_RESOURCE, "epoll: %s", strerror(-rc));
-		goto forget_fd;
+		close(fd);
+		engine->listener = before;
+		if (before.fd >= 0 && kvp_reactor_add(&engine->reactor, &engine->listener) != 0)
+			stop_listening(engine); /* the kernel has no memory for either */
+		return kvp_fail(err, KVP_NO_RESOURCE, "epoll: %s", strerror(-rc));
 	}
-	engine->port = port_of(&address);
+	if (before.fd >= 0)
+		close(before.fd);
+	engine->port = port;
 	return KVP_SUCCESS;
-
-forget_fd:
-	engine->listener.fd = -1;
-close_fd:
-	close(fd);
-	return status;
 }
 
 void
@@ -232,11 +262,7 @@ kvp_listen_close(struct kvp_engine *engine)
 {
 	while (engine->pending != NULL)
 		pending_free(engine->pending);
-	if (engine->listener.fd < 0)
-		return;
-	kvp_reactor_remove(&engine->reactor, &engine->listener);
-	close(engine->listener.fd);
-	engine->listener.fd = -1;
+	stop_listening(engine);
 }
 
 void

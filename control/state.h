@@ -133,7 +133,7 @@ struct kvp_command {
 };
 
 struct kvp_engine {
-	struct kvp_config config;
+	struct kvp_config config; /* role and listen: under the lock, kvp_set_role changes them */
 	uint32_t fork_generation;
 	uint32_t transports; /* in order of preference, those that started */
 	char left_out[256];  /* "verbs: why": configured, but this machine has not got it */
@@ -144,7 +144,7 @@ struct kvp_engine {
 	struct kvp_reactor reactor;
 	pthread_t thread;
 	struct kvp_watch listener;
-	uint16_t port;
+	_Atomic uint16_t port;  /* 0: not listening */
 	_Atomic uint32_t holds; /* transfers in flight */
 	_Atomic uint64_t next_transfer;
 
@@ -220,8 +220,9 @@ void
 kvp_cache_free_all(struct kvp_engine *engine);
 
 /* listen.c: [C] */
+/* Listen there instead of where it listened before; "" = nowhere. After an error all is as before. */
 KVP_MUST_USE kvp_status
-kvp_listen_open(struct kvp_engine *engine, struct kvp_error *err);
+kvp_listen_open(struct kvp_engine *engine, const char *listen, struct kvp_error *err);
 void
 kvp_listen_close(struct kvp_engine *engine);
 void

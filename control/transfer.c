@@ -193,11 +193,29 @@ check_permission(const struct job *job, struct kvp_error *err)
 	return KVP_SUCCESS;
 }
 
+/* LLM-DataDist's V1 rule. Lock held. */
+static kvp_status
+check_role(const struct kvp_engine *engine, const struct job *job, struct kvp_error *err)
+{
+	uint32_t role = engine->config.role;
+	bool is_push = job->request.is_push;
+
+	if (engine->config.role_rule != KVP_ROLE_STRICT ||
+	    role != (is_push ? KVP_ROLE_DECODER : KVP_ROLE_PROMPT))
+		return KVP_SUCCESS;
+	return kvp_fail(err, KVP_FAILED,
+			"a %s does not %s: use role %s or mix, or set role_rule=label",
+			is_push ? "decoder" : "prompt", is_push ? "push" : "pull",
+			is_push ? "prompt" : "decoder");
+}
+
 static kvp_status
 look_up_locked(struct kvp_engine *engine, struct job *job, struct kvp_error *err)
 {
-	kvp_status status;
+	kvp_status status = check_role(engine, job, err);
 
+	if (status != KVP_SUCCESS)
+		return status;
 	job->local = kvp_cache_find(engine, job->local_cache);
 	if (job->local == NULL || job->local->is_leaving)
 		return kvp_fail(err, KVP_CACHE_NOT_EXIST, "%s %" PRId64 " is not registered here",

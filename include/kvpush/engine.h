@@ -24,11 +24,16 @@ extern "C" {
 
 struct kvp_engine; /* opaque */
 
-/* LLM-DataDist's LlmRole. A label here: it is told to peers, it forbids nothing. */
+/* LLM-DataDist's LlmRole. Told to peers; what it forbids is the setting role_rule. */
 enum kvp_role {
 	KVP_ROLE_PROMPT = 1,
 	KVP_ROLE_DECODER = 2,
 	KVP_ROLE_MIX = 3
+};
+
+enum kvp_role_rule {
+	KVP_ROLE_LABEL = 0,  /* the role forbids nothing */
+	KVP_ROLE_STRICT = 1, /* a decoder's pushes and a prompt's pulls are FAILED */
 };
 
 /* What a lane does when it has nothing to do. */
@@ -47,6 +52,7 @@ struct kvp_config {
 	size_t size;         /* sizeof(struct kvp_config), set by kvp_config_init */
 	uint64_t cluster_id; /* unique among linked peers; default 0 */
 	uint32_t role;       /* enum kvp_role, or prompt|decoder|mix; default mix */
+	uint32_t role_rule;  /* enum kvp_role_rule, or label|strict; default label */
 	uint32_t lanes;      /* polling threads, [1, 16]; default 1 */
 	char listen
 		[KVP_TEXT_MAX]; /* "ipv4:port" or "[ipv6]:port", port 0 = any; "" = do not listen */
@@ -133,6 +139,15 @@ kvp_open_settings(const char *const *settings, size_t count, struct kvp_engine *
  */
 KVP_API void
 kvp_close(struct kvp_engine *engine);
+
+/*
+ * Change the role, and the listener with it. `listen` as the setting: another address moves the listener, ""
+ * stops it, the same one or NULL leaves it. Connections that were taken stay.
+ * PARAM_INVALID: not an enum kvp_role. EXIST_LINK: unlink first. ADDRESS, NO_RESOURCE: as kvp_open; role and
+ * listener are as before.
+ */
+KVP_API kvp_status
+kvp_set_role(struct kvp_engine *engine, uint32_t role, const char *listen);
 
 /* The listener's port, for `listen=...:0`; 0 when not listening or `engine` is NULL. */
 KVP_API uint16_t

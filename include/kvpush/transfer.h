@@ -95,6 +95,7 @@ struct kvp_transfer; /* opaque */
  *   FAILED             engine NULL, closed, or of the parent process
  *   PARAM_INVALID      request NULL, lists NULL or empty, notify too long
  *   PARAM_INVALID      a bound < -1, first > last, widths unequal, t = 0
+ *   FAILED             the engine's role forbids it (role_rule=strict)
  *   CACHE_NOT_EXIST    local cache
  *   NOT_YET_LINK       cluster not linked, or link closing
  *   CACHE_NOT_EXIST    remote cache (the catalogue is refreshed once before this)

@@ -268,6 +268,7 @@ set__numbers(void **state)
 		uint32_t low, high;
 	} row[] = {
 		NUMBER(role, 1, 3),
+		NUMBER(role_rule, 0, 1),
 		NUMBER(lanes, 1, 16),
 		NUMBER(idle, 0, 1),
 		NUMBER(idle_us, 0, 1000000),
@@ -334,6 +335,8 @@ set__words(void **state)
 	assert_int_equal(config.role, KVP_ROLE_PROMPT);
 	assert_set("role=decoder");
 	assert_int_equal(config.role, KVP_ROLE_DECODER);
+	assert_set("role_rule=strict");
+	assert_int_equal(config.role_rule, KVP_ROLE_STRICT);
 	assert_set("role=mix");
 	assert_int_equal(config.role, KVP_ROLE_MIX);
 	assert_set("idle=poll");
@@ -542,7 +545,7 @@ peer_rights__words_or_nothing(void **state)
 	assert_in("peer_rights 'all'", error.text);
 }
 
-/* Each line's default can be set, and is the default; all 33 fields have a line. */
+/* Each line's default can be set, and is the default; all 34 fields have a line. */
 static void
 help__lines(void **state)
 {
@@ -568,7 +571,7 @@ help__lines(void **state)
 		assert_set(setting);
 	}
 	assert_memory_equal(&config, &defaults, sizeof(config));
-	assert_int_equal(lines, 33);
+	assert_int_equal(lines, 34);
 	assert_in("max_transfers\t4096\tpower of two in [16, 65536]", text);
 	assert_in("role\tmix\tprompt|decoder|mix", text);
 	assert_in("lanes\t1\t[1, 16]", text);
