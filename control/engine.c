@@ -340,9 +340,10 @@ kvp_open(const struct kvp_config *config, struct kvp_engine **engine_out)
 	status = kvp_config_check(config, err);
 	if (status != KVP_SUCCESS)
 		return status;
-	engine = calloc(1, sizeof(*engine));
+	engine = aligned_alloc(_Alignof(struct kvp_engine), sizeof(*engine));
 	if (engine == NULL)
 		return kvp_fail(err, KVP_OUT_OF_MEMORY, "no memory for an engine");
+	memset(engine, 0, sizeof(*engine));
 	engine->config = *config;
 	engine->fork_generation = atomic_load(&forks);
 	engine->commands_end = &engine->commands;

@@ -43,6 +43,12 @@ link_create(struct kvp_engine *engine)
 
 	if (link == NULL)
 		return NULL;
+	link->tally = aligned_alloc(KVP_SHARE_SPAN, engine->config.lanes * sizeof(*link->tally));
+	if (link->tally == NULL) {
+		free(link);
+		return NULL;
+	}
+	memset(link->tally, 0, engine->config.lanes * sizeof(*link->tally));
 	link->engine = engine;
 	link->channel.watch.fd = -1;
 	link->last_sent_ns = engine->now_ns;

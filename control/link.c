@@ -127,6 +127,7 @@ link_free(struct kvp_link *link)
 		for (uint32_t i = 0; i < link->path->config.endpoints; i++)
 			kvp_lane_detach(link->path->endpoint[i]->lane, link->path->endpoint[i]);
 	}
+	kvp_link_tally(link, &engine->past);
 	kvp_catalogue_free(link);
 	if (link->path != NULL)
 		link->path->transport->path_destroy(link->path);
@@ -136,6 +137,7 @@ link_free(struct kvp_link *link)
 	engine->link_count--;
 	free(link->regions_shared);
 	free(link->gone_sent);
+	free(link->tally);
 	free(link);
 	kvp_engine_changed(engine);
 }

@@ -210,7 +210,9 @@ sum_endpoints(const struct kvp_link *link, struct kvp_link_info *info)
 {
 	struct kvp_totals totals = {0};
 
-	for (uint32_t i = 0; link->is_attached && i < link->path->config.endpoints; i++) {
+	if (link->path == NULL || !link->is_attached)
+		return;
+	for (uint32_t i = 0; i < link->path->config.endpoints; i++) {
 		const struct kvp_endpoint *endpoint = link->path->endpoint[i];
 
 		info->bytes_out += atomic_load_explicit(&endpoint->bytes_out, memory_order_relaxed);
@@ -224,6 +226,20 @@ sum_endpoints(const struct kvp_link *link, struct kvp_link_info *info)
 	info->gathered = totals.gathered;
 	info->completions = totals.completions;
 	info->replayed = totals.replayed;
+}
+
+static void
+sum_transfers(const struct kvp_link *link, struct kvp_link_info *info)
+{
+	for (uint32_t i = 0; i < link->engine->config.lanes; i++) {
+		const struct kvp_tally *tally = &link->tally[i];
+
+		info->transfers_ok += atomic_load_explicit(&tally->pushes, memory_order_relaxed) +
+				      atomic_load_explicit(&tally->pulls, memory_order_relaxed);
+		for (uint32_t j = 0; j < KVP_STATS_REASONS; j++)
+			info->transfers_failed +=
+				atomic_load_explicit(&tally->ended[j], memory_order_relaxed);
+	}
 }
 
 kvp_status
@@ -256,8 +272,7 @@ kvp_link_query(struct kvp_engine *engine, uint64_t cluster_id, struct kvp_link_i
 		snprintf(info.path, sizeof(info.path), "%s%s%s", link->path->text,
 			 link->not_over[0] != '\0' ? "; not " : "", link->not_over);
 	}
-	info.transfers_ok = atomic_load_explicit(&link->transfers_ok, memory_order_relaxed);
-	info.transfers_failed = atomic_load_explicit(&link->transfers_failed, memory_order_relaxed);
+	sum_transfers(link, &info);
 	if (now_ns > link->channel.heard_ns)
 		info.silence_ms = (now_ns - link->channel.heard_ns) / 1000000;
 	sum_endpoints(link, &info);

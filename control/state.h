@@ -26,6 +26,7 @@
 #include "lane.h"
 #include "reactor.h"
 #include "region.h"
+#include "tally.h"
 #include "transport.h"
 #include "wire.h"
 
@@ -113,7 +114,7 @@ struct kvp_link {
 	struct kvp_remote *remote[KVP_CACHES_MAX]; /* open addressing by id */
 	uint32_t remotes;
 	_Atomic uint32_t holds;
-	_Atomic uint64_t transfers_ok, transfers_failed;
+	struct kvp_tally *tally; /* per lane: its own transfers */
 };
 
 /* A connection that has not said who it is. */
@@ -147,6 +148,7 @@ struct kvp_engine {
 	_Atomic uint16_t port;  /* 0: not listening */
 	_Atomic uint32_t holds; /* transfers in flight */
 	_Atomic uint64_t next_transfer;
+	_Atomic uint64_t refused[KVP_STATS_REASONS]; /* submits that failed, any thread */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -164,7 +166,8 @@ struct kvp_engine {
 	struct kvp_cache *cache[KVP_CACHES_MAX]; /* open addressing by id */
 	uint32_t caches;
 	int64_t next_cache;
-	uint64_t now_ns; /* [C] read once per loop */
+	struct kvp_tally past; /* of links that are gone */
+	uint64_t now_ns;       /* [C] read once per loop */
 };
 
 /* engine.c: SUCCESS, or FAILED when `engine` is NULL, closed, or of the process before fork. */
@@ -209,6 +212,14 @@ struct kvp_shared *
 kvp_shared_take(struct kvp_engine *engine, void *memory, bool is_cache, bool *is_busy_out);
 void
 kvp_shared_destroy(struct kvp_shared *shared);
+
+/* stats.c */
+/* [A][C] Lock held. Add what the link's lanes counted. */
+void
+kvp_link_tally(const struct kvp_link *link, struct kvp_tally *into);
+/* [A] A call for a transfer was refused. */
+void
+kvp_tally_refused(struct kvp_engine *engine, kvp_status status);
 
 /* cache.c: [A][C] */
 struct kvp_cache *

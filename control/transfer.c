@@ -322,8 +322,7 @@ fill_transfer(struct kvp_engine *engine, const struct job *job, struct kvp_trans
 	transfer->holds[1] = &job->link->holds;
 	transfer->holds[2] = &job->local->holds;
 	transfer->holds[3] = &job->remote->holds;
-	transfer->tally_ok = &job->link->transfers_ok;
-	transfer->tally_failed = &job->link->transfers_failed;
+	transfer->tally = job->link->tally;
 	transfer->is_push = job->request.is_push;
 	if (job->notify != NULL && job->notify->enabled != 0) {
 		transfer->has_notify = true;
@@ -427,7 +426,7 @@ free_scratch:
 }
 
 static kvp_status
-submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfer_out)
+submit_job(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfer_out)
 {
 	struct kvp_error *err = kvp_error_here();
 	uint32_t timeout_ms = job->timeout_ms != 0 ? job->timeout_ms : engine->config.timeout_ms;
@@ -448,6 +447,16 @@ submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfe
 	status = plan_and_submit(engine, job, transfer_out, err);
 	if (status != KVP_SUCCESS)
 		drop_holds(engine, job);
+	return status;
+}
+
+static kvp_status
+submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfer_out)
+{
+	kvp_status status = submit_job(engine, job, transfer_out);
+
+	if (KVP_UNLIKELY(status != KVP_SUCCESS))
+		kvp_tally_refused(engine, status);
 	return status;
 }
 

@@ -78,7 +78,8 @@ publish(const struct kvp_lane *lane, struct kvp_transfer *transfer, uint64_t now
 	/* The loop's time is from before the step that ended it, and maybe from before its submit. */
 	if (lane->has_thread)
 		now_ns = kvp_now_ns();
-	if (kvp_transfer_publish(transfer, RTE_MAX(now_ns, transfer->submit_ns), &word))
+	if (kvp_transfer_publish(transfer, lane->config.index, RTE_MAX(now_ns, transfer->submit_ns),
+				 &word))
 		kvp_wake_word(word);
 }
 

@@ -9,41 +9,24 @@
 
 _Static_assert(STEPS >= 100, "a bucket no wider than 1 % of its smallest value");
 
-/* Values below STEPS have a bucket each; above, `power` picks the row and the next bits the step. */
-static uint32_t
-bucket_of(uint64_t value)
+void
+kvp_histogram_add_many(struct kvp_histogram *histogram, uint64_t value, uint64_t times)
 {
-	uint32_t power, shift;
-
-	if (value < STEPS)
-		return (uint32_t)value;
-	power = 63U - (uint32_t)__builtin_clzll(value);
-	shift = power - STEPS_LOG2;
-	return ((shift + 1) << STEPS_LOG2) + (uint32_t)(value >> shift) - STEPS;
-}
-
-/* The largest value that falls into the bucket. */
-static uint64_t
-bucket_edge(uint32_t bucket)
-{
-	uint32_t shift;
-
-	if (bucket < STEPS)
-		return bucket;
-	shift = (bucket >> STEPS_LOG2) - 1;
-	return ((UINT64_C(1) + STEPS + bucket % STEPS) << shift) - 1;
+	if (times == 0)
+		return;
+	if (value > VALUE_MAX)
+		value = VALUE_MAX;
+	if (value > histogram->max)
+		histogram->max = value;
+	histogram->count += times;
+	histogram->sum += value * times;
+	histogram->bucket[kvp_bucket_of(value, STEPS_LOG2)] += times;
 }
 
 void
 kvp_histogram_add(struct kvp_histogram *histogram, uint64_t value)
 {
-	if (value > VALUE_MAX)
-		value = VALUE_MAX;
-	if (value > histogram->max)
-		histogram->max = value;
-	histogram->count++;
-	histogram->sum += value;
-	histogram->bucket[bucket_of(value)]++;
+	kvp_histogram_add_many(histogram, value, 1);
 }
 
 uint64_t
@@ -65,7 +48,7 @@ kvp_histogram_at(const struct kvp_histogram *histogram, double share)
 		seen += histogram->bucket[i];
 		if (seen < rank)
 			continue;
-		edge = bucket_edge(i);
+		edge = kvp_bucket_edge(i, STEPS_LOG2);
 		return edge < histogram->max ? edge : histogram->max;
 	}
 	return histogram->max;

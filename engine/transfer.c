@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "check.h"
+#include "tally.h"
 
 /*
  * first_error of a transfer that ended without one. A stop that comes after the
@@ -40,18 +41,28 @@ kvp_transfer_retire(struct kvp_transfer *transfer, struct kvp_part *part)
 	return left == 1;
 }
 
+/* Before the holds go: the tally lives as long as the link. */
 static void
-tally(const struct kvp_transfer *transfer)
+tally(const struct kvp_transfer *transfer, uint32_t lane)
 {
-	bool is_ok = atomic_load_explicit(&transfer->first_error, memory_order_relaxed) == SEALED;
-	_Atomic uint64_t *count = is_ok ? transfer->tally_ok : transfer->tally_failed;
+	kvp_status status = atomic_load_explicit(&transfer->first_error, memory_order_relaxed);
+	struct kvp_tally_item item = {
+		.status = status == SEALED ? KVP_SUCCESS : status,
+		.is_push = transfer->is_push,
+		.bytes = atomic_load_explicit(&transfer->moved, memory_order_relaxed),
+		.pieces = transfer->plan.pieces,
+		.runs = transfer->plan.extents,
+		.requests = atomic_load_explicit(&transfer->requests, memory_order_relaxed),
+		.latency_ns = atomic_load_explicit(&transfer->end_ns, memory_order_relaxed) -
+			      transfer->submit_ns,
+	};
 
-	if (count != NULL)
-		atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+	kvp_tally_add(&transfer->tally[lane], &item);
 }
 
 bool
-kvp_transfer_publish(struct kvp_transfer *transfer, uint64_t now_ns, _Atomic uint32_t **word_out)
+kvp_transfer_publish(struct kvp_transfer *transfer, uint32_t lane, uint64_t now_ns,
+		     _Atomic uint32_t **word_out)
 {
 	_Atomic uint32_t *hold[KVP_HOLDS];
 	_Atomic uint32_t *word = &transfer->word;
@@ -65,7 +76,8 @@ kvp_transfer_publish(struct kvp_transfer *transfer, uint64_t now_ns, _Atomic uin
 	/* From here a stop comes too late, and its caller is told so. */
 	atomic_compare_exchange_strong_explicit(&transfer->first_error, &none, SEALED,
 						memory_order_acq_rel, memory_order_relaxed);
-	tally(transfer);
+	if (KVP_LIKELY(transfer->tally != NULL))
+		tally(transfer, lane);
 	/* Pairs with kvp_transfer_status(). The transfer may be freed from here on. */
 	before = atomic_exchange_explicit(word, KVP_WORD_DONE, memory_order_acq_rel);
 	KVP_ASSERT(before != KVP_WORD_DONE);

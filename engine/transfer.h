@@ -42,6 +42,7 @@ enum kvp_part_phase {
 struct kvp_endpoint;
 struct kvp_lane;
 struct kvp_view;
+struct kvp_tally;
 
 struct kvp_part {
 	/* const after submit */
@@ -83,8 +84,8 @@ struct kvp_transfer {
 	int64_t remote_cache;
 	_Atomic uint32_t *holds[KVP_HOLDS]; /* engine, link, local cache, remote cache: each counted
 					       down at the end; NULL = none */
-	_Atomic uint64_t *tally_ok; /* counted up at the end, before the holds go; NULL = none */
-	_Atomic uint64_t *tally_failed;
+	struct kvp_tally *
+		tally; /* of the link, one per lane: the publishing lane adds to its own; NULL = none */
 	uint32_t parts;
 	bool is_push;
 	bool is_hot; /* small enough for cached copies: decided at submit */
@@ -126,11 +127,12 @@ bool
 kvp_transfer_retire(struct kvp_transfer *transfer, struct kvp_part *part);
 
 /*
- * [L] Publish the terminal status (first_error, or SUCCESS), drop the holds. Returns true when a
+ * [L] Lane number `lane` publishes the terminal status (first_error, or SUCCESS), drop the holds. Returns true when a
  * waiter sleeps on *word_out and must be woken; the transfer may already be freed then.
  */
 bool
-kvp_transfer_publish(struct kvp_transfer *transfer, uint64_t now_ns, _Atomic uint32_t **word_out);
+kvp_transfer_publish(struct kvp_transfer *transfer, uint32_t lane, uint64_t now_ns,
+		     _Atomic uint32_t **word_out);
 
 /* [A] The terminal status, or KVP_IN_PROGRESS. */
 kvp_status

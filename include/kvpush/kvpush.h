@@ -10,6 +10,7 @@
 #include "event.h"
 #include "link.h"
 #include "plan.h"
+#include "stats.h"
 #include "status.h"
 #include "transfer.h"
 

@@ -8,7 +8,7 @@
  * links: dataplane/tcp/tcp_wire_fast.o dataplane/tcp/tcp_setup.o dataplane/tcp/tcp_stream_setup.o
  *        dataplane/tcp/tcp_send_fast.o dataplane/tcp/tcp_receive_fast.o dataplane/reactor.o
  *        dataplane/wake.o engine/check.o engine/error.o engine/cursor.o engine/layout.o
- *        engine/plan.o engine/transfer.o engine/wire.o engine/rights.o
+ *        engine/plan.o engine/tally.o engine/transfer.o engine/wire.o engine/rights.o
  */
 #include <errno.h>
 #include <setjmp.h>

@@ -54,7 +54,7 @@ stop__after_the_end_changes_nothing(void **state)
 	(void)state;
 	build(&transfer, 1);
 	assert_true(kvp_transfer_retire(&transfer, &transfer.part[0]));
-	kvp_transfer_publish(&transfer, 5, &word);
+	kvp_transfer_publish(&transfer, 0, 5, &word);
 	assert_false(kvp_transfer_stop(&transfer, KVP_CANCELLED));
 	assert_int_equal(kvp_transfer_status(&transfer), KVP_SUCCESS);
 }
@@ -91,7 +91,7 @@ publish__success(void **state)
 	(void)state;
 	build(&transfer, 1);
 	assert_true(kvp_transfer_retire(&transfer, &transfer.part[0]));
-	assert_false(kvp_transfer_publish(&transfer, 77, &word));
+	assert_false(kvp_transfer_publish(&transfer, 0, 77, &word));
 	assert_ptr_equal(word, &transfer.word);
 	assert_int_equal(atomic_load(&transfer.word), KVP_WORD_DONE);
 	assert_int_equal(atomic_load(&transfer.end_ns), 77);
@@ -110,7 +110,7 @@ publish__first_error(void **state)
 	assert_true(kvp_transfer_stop(&transfer, KVP_PEER_LOST));
 	assert_true(kvp_transfer_retire(&transfer, &transfer.part[0]));
 	assert_int_equal(kvp_transfer_status(&transfer), KVP_IN_PROGRESS);
-	kvp_transfer_publish(&transfer, 1, &word);
+	kvp_transfer_publish(&transfer, 0, 1, &word);
 	assert_int_equal(kvp_transfer_status(&transfer), KVP_PEER_LOST);
 	assert_false(kvp_transfer_stop(&transfer, KVP_CANCELLED));
 	assert_int_equal(kvp_transfer_status(&transfer), KVP_PEER_LOST);
@@ -126,7 +126,7 @@ publish__tells_of_a_waiter(void **state)
 	assert_true(kvp_transfer_retire(&transfer, &transfer.part[0]));
 	atomic_store(&transfer.word, KVP_WORD_WAITED);
 	assert_int_equal(kvp_transfer_status(&transfer), KVP_IN_PROGRESS);
-	assert_true(kvp_transfer_publish(&transfer, 1, &word));
+	assert_true(kvp_transfer_publish(&transfer, 0, 1, &word));
 	assert_ptr_equal(word, &transfer.word);
 	assert_int_equal(atomic_load(&transfer.word), KVP_WORD_DONE);
 }
@@ -141,7 +141,7 @@ publish__some_holds_are_none(void **state)
 	transfer.holds[1] = NULL;
 	transfer.holds[KVP_HOLDS - 1] = NULL;
 	assert_true(kvp_transfer_retire(&transfer, &transfer.part[0]));
-	kvp_transfer_publish(&transfer, 1, &word);
+	kvp_transfer_publish(&transfer, 0, 1, &word);
 	assert_int_equal(atomic_load(&holds[0]), 0);
 	assert_int_equal(atomic_load(&holds[1]), 1);
 	assert_int_equal(atomic_load(&holds[KVP_HOLDS - 1]), 1);
@@ -202,7 +202,7 @@ lane_main(void *arg)
 			part->bytes_done = part->bytes;
 		atomic_fetch_add_explicit(&t->requests, 2, memory_order_relaxed);
 		if (kvp_transfer_retire(t, part)) {
-			kvp_transfer_publish(t, 1000 + seen, &word);
+			kvp_transfer_publish(t, 0, 1000 + seen, &word);
 			atomic_fetch_add(&race->publishes, 1);
 		}
 		atomic_fetch_sub(&race->at_work, 1);
@@ -302,7 +302,7 @@ publish_main(void *arg)
 	_Atomic uint32_t *word;
 	bool is_last = kvp_transfer_retire(t, &t->part[0]);
 
-	return is_last && kvp_transfer_publish(t, 1, &word) ? t : NULL;
+	return is_last && kvp_transfer_publish(t, 0, 1, &word) ? t : NULL;
 }
 
 static void
