@@ -209,6 +209,18 @@ rail__one_gone_past_the_deadline() {
 	moves 30 25
 	finish
 }
+# Out of time while the wire still holds what was sent: it arrives when the blocks are somebody else's. Only the
+# receiver's fence keeps it from landing.
+rail__packets_later_than_the_deadline() {
+	start 1 --set=verbs_timeout=18 '--seconds=80 --timeout=500 --expect=recover --set=verbs_timeout=18'
+	netem 0 delay 620ms
+	pause 6
+	count timeout
+	((counted > 0)) || fail "no transfer timed out"
+	$cables mend
+	moves 30 25
+	finish
+}
 rail__both_gone_for_a_while() {
 	start 2 '' '--seconds=80 --timeout=30000'
 	lose '0 1 2 3'
