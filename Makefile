@@ -362,7 +362,7 @@ check-glossary:
 # (malloc, printf, pthread_*, read ...) could block, allocate or enter the kernel.
 HOT_TCP := $(filter dataplane/tcp/%_fast.c,$(SRC))
 HOT_VERBS := $(filter dataplane/verbs/%_fast.c,$(SRC))
-HOT     := $(filter-out $(HOT_TCP) $(HOT_VERBS),$(filter %_fast.c engine/cursor.c engine/tally.c engine/transfer.c,$(SRC)))
+HOT     := $(filter-out $(HOT_TCP) $(HOT_VERBS),$(filter %_fast.c engine/cursor.c engine/open.c engine/tally.c engine/transfer.c,$(SRC)))
 check-hot: $(patsubst %.c,$(B)/%.o,$(HOT) $(HOT_TCP) $(HOT_VERBS)) ## hot objects call no allocator, lock, log or system call
 	$(call say,HOT,$(words $(HOT) $(HOT_TCP) $(HOT_VERBS)) objects)
 	@tests/lint/hot.sh $(B)/hot.o '$(patsubst %.c,$(B)/%.o,$(HOT))' \

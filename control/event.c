@@ -19,6 +19,7 @@ deliver(struct kvp_engine *engine, const struct kvp_event *event)
 	if (slot == NULL)
 		return false;
 	*slot = *event;
+	slot->layer = -1;
 	kvp_inbox_put(engine->inbox, engine->config.lanes, slot);
 	return true;
 }

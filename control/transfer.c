@@ -2,8 +2,7 @@
 /*
  * transfer.c - push and pull on the caller's thread: check, plan, submit, wait
  *
- * The engine's lock is held only to look up the two caches and the link and to
- * put a hold on them; checking and planning run outside it.
+ * job.c finds and checks, outside the engine's lock as far as it can; planning runs outside it.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -12,31 +11,15 @@
 #include <string.h>
 
 #include "check.h"
+#include "job.h"
+#include "launch.h"
 #include "report.h"
-#include "request.h"
-#include "rights.h"
 #include "state.h"
 #include "wake.h"
 
-#define SCRATCH_PAIRS 512U         /* block pairs planned without allocating */
-#define HOT_BYTES     (256U << 10) /* transfers up to this stay in the caches: cached copies */
-#define KEPT_BYTES    4096U        /* memory of a transfer with a small plan */
+#define SCRATCH_PAIRS 512U  /* block pairs planned without allocating */
+#define KEPT_BYTES    4096U /* memory of a transfer with a small plan */
 #define SPINS         1500U /* polls of a waiter before it sleeps: a small push is done by then */
-
-/* A push or a pull, in one form. */
-struct job {
-	struct kvp_request request;
-	uint64_t cluster;
-	int64_t local_cache, remote_cache;
-	uint32_t timeout_ms;
-	const struct kvp_notify *notify; /* NULL for a pull */
-	uint64_t start_ns, deadline_ns;
-
-	/* found under the lock, held until the end */
-	struct kvp_link *link;
-	struct kvp_cache *local;
-	struct kvp_remote *remote;
-};
 
 /*
  * A thread's last transfer with a small plan is kept for its next one. Its cache
@@ -99,289 +82,7 @@ free_transfer(struct kvp_transfer *transfer)
 }
 
 static kvp_status
-check_notify(const struct kvp_notify *notify, struct kvp_error *err)
-{
-	if (notify == NULL || notify->enabled == 0)
-		return KVP_SUCCESS;
-	if (notify->enabled != 1)
-		return kvp_fail(err, KVP_PARAM_INVALID, "notify.enabled is %u, not 0 or 1",
-				notify->enabled);
-	if (notify->payload_bytes > KVP_NOTIFY_BYTES_MAX)
-		return kvp_fail(err, KVP_PARAM_INVALID, "notify.payload_bytes is %u, at most %u",
-				notify->payload_bytes, KVP_NOTIFY_BYTES_MAX);
-	if (notify->payload_bytes > 0 && notify->payload == NULL)
-		return kvp_fail(err, KVP_PARAM_INVALID,
-				"notify.payload is NULL, payload_bytes is %u",
-				notify->payload_bytes);
-	return KVP_SUCCESS;
-}
-
-/*
- * Lock held. The remote cache, once its view is open. A miss asks the peer once
- * whether it knows more than we do (upstream reads the table once and never
- * again): its answer comes after every announcement it made before.
- */
-static kvp_status
-find_remote(struct kvp_engine *engine, struct job *job, struct kvp_error *err)
-{
-	struct kvp_link *link = job->link;
-	uint64_t asked = 0;
-	bool in_time = true;
-
-	while (link->step == KVP_STEP_READY) {
-		struct kvp_remote *remote = kvp_remote_find(link, job->remote_cache);
-
-		if (remote != NULL && remote->view_status == KVP_SUCCESS) {
-			job->remote = remote;
-			return KVP_SUCCESS;
-		}
-		if (remote != NULL && remote->view_status != KVP_IN_PROGRESS)
-			return kvp_fail(err, remote->view_status,
-					"cache %" PRId64 " of cluster %" PRIu64 ": %s",
-					job->remote_cache, job->cluster, remote->view_error.text);
-		if (remote == NULL && asked == 0) {
-			asked = ++link->sync_asked;
-			kvp_reactor_wake(&engine->reactor);
-		} else if ((remote == NULL && link->sync_acked >= asked) || !in_time) {
-			break;
-		}
-		in_time = kvp_engine_wait(engine, job->deadline_ns);
-	}
-	if (link->step != KVP_STEP_READY)
-		return kvp_fail(err, KVP_NOT_YET_LINK, "the link to cluster %" PRIu64 " ended",
-				job->cluster);
-	if (link->sync_acked < asked || kvp_remote_find(link, job->remote_cache) != NULL)
-		return kvp_fail(err, KVP_TIMEOUT,
-				"cluster %" PRIu64 " did not announce cache %" PRId64 " in time",
-				job->cluster, job->remote_cache);
-	return kvp_fail(err, KVP_CACHE_NOT_EXIST, "cluster %" PRIu64 " has no cache %" PRId64,
-			job->cluster, job->remote_cache);
-}
-
-static void
-hold(_Atomic uint32_t *count)
-{
-	atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
-}
-
-static void
-let_go(_Atomic uint32_t *count)
-{
-	atomic_fetch_sub_explicit(count, 1, memory_order_release);
-}
-
-/* Does the peer let us, and does the link's transport reach our memory? Lock held. */
-static kvp_status
-check_permission(const struct job *job, struct kvp_error *err)
-{
-	const struct kvp_transport *transport = job->link->path->transport;
-	uint32_t right = job->request.is_push ? KVP_RIGHT_PUSH : KVP_RIGHT_PULL;
-
-	if ((job->link->peer.rights & right) == 0)
-		return kvp_fail(err, KVP_FEATURE_NOT_ENABLED,
-				"cluster %" PRIu64
-				" lets no peer %s: its setting peer_rights lacks '%s'",
-				job->cluster, job->request.is_push ? "push" : "pull",
-				job->request.is_push ? "push" : "pull");
-	if (job->local->local.memory != NULL && !transport->caps.can_reach_device)
-		return kvp_fail(err, KVP_FEATURE_NOT_ENABLED,
-				"%s %" PRId64
-				" lies in device memory, which the link to cluster %" PRIu64
-				" does not reach: it is over %s",
-				job->request.is_push ? "src_cache" : "dst_cache", job->local_cache,
-				job->cluster, transport->name);
-	return KVP_SUCCESS;
-}
-
-/* LLM-DataDist's V1 rule. Lock held. */
-static kvp_status
-check_role(const struct kvp_engine *engine, const struct job *job, struct kvp_error *err)
-{
-	uint32_t role = engine->config.role;
-	bool is_push = job->request.is_push;
-
-	if (engine->config.role_rule != KVP_ROLE_STRICT ||
-	    role != (is_push ? KVP_ROLE_DECODER : KVP_ROLE_PROMPT))
-		return KVP_SUCCESS;
-	return kvp_fail(err, KVP_FAILED,
-			"a %s does not %s: use role %s or mix, or set role_rule=label",
-			is_push ? "decoder" : "prompt", is_push ? "push" : "pull",
-			is_push ? "prompt" : "decoder");
-}
-
-static kvp_status
-look_up_locked(struct kvp_engine *engine, struct job *job, struct kvp_error *err)
-{
-	kvp_status status = check_role(engine, job, err);
-
-	if (status != KVP_SUCCESS)
-		return status;
-	job->local = kvp_cache_find(engine, job->local_cache);
-	if (job->local == NULL || job->local->is_leaving)
-		return kvp_fail(err, KVP_CACHE_NOT_EXIST, "%s %" PRId64 " is not registered here",
-				job->request.is_push ? "src_cache" : "dst_cache", job->local_cache);
-	job->link = kvp_link_find(engine, job->cluster);
-	if (job->link == NULL || job->link->step != KVP_STEP_READY || job->link->is_unlinking)
-		return kvp_fail(err, KVP_NOT_YET_LINK, "no usable link to cluster %" PRIu64,
-				job->cluster);
-	status = check_permission(job, err);
-	if (status != KVP_SUCCESS)
-		return status;
-	/* find_remote may wait: keep what was found. */
-	hold(&job->local->holds);
-	hold(&job->link->holds);
-	status = find_remote(engine, job, err);
-	if (status != KVP_SUCCESS) {
-		let_go(&job->local->holds);
-		let_go(&job->link->holds);
-		return status;
-	}
-	if (job->local->is_leaving) {
-		let_go(&job->local->holds);
-		let_go(&job->link->holds);
-		return kvp_fail(err, KVP_CACHE_NOT_EXIST, "cache %" PRId64 " is being released",
-				job->local_cache);
-	}
-	hold(&job->remote->holds);
-	return KVP_SUCCESS;
-}
-
-static kvp_status
-look_up(struct kvp_engine *engine, struct job *job, struct kvp_error *err)
-{
-	kvp_status status;
-
-	/* Reserve a place first: the lanes' rings are sized for max_transfers. */
-	if (atomic_fetch_add_explicit(&engine->holds, 1, memory_order_acquire) >=
-	    engine->config.max_transfers) {
-		let_go(&engine->holds);
-		return kvp_fail(err, KVP_QUEUE_FULL, "max_transfers=%u transfers are in flight",
-				engine->config.max_transfers);
-	}
-	pthread_mutex_lock(&engine->lock);
-	status = look_up_locked(engine, job, err);
-	pthread_mutex_unlock(&engine->lock);
-	if (status != KVP_SUCCESS)
-		let_go(&engine->holds);
-	return status;
-}
-
-static void
-drop_holds(struct kvp_engine *engine, struct job *job)
-{
-	let_go(&job->remote->holds);
-	let_go(&job->local->holds);
-	let_go(&job->link->holds);
-	let_go(&engine->holds);
-}
-
-static kvp_status
-pair_named(const struct job *job, const char *local_name, const char *remote_name,
-	   struct kvp_pairing *pairing, struct kvp_error *err)
-{
-	struct kvp_side local = {.tensors = job->local->tensors,
-				 .num_tensors = job->local->local.num_tensors,
-				 .name = local_name};
-	struct kvp_side remote = {.tensors = job->remote->tensors,
-				  .num_tensors = job->remote->cache.num_tensors,
-				  .name = remote_name};
-
-	return job->request.is_push
-		       ? kvp_request_pair(&job->request, &local, &remote, pairing, err)
-		       : kvp_request_pair(&job->request, &remote, &local, pairing, err);
-}
-
-/* Names are put together only when a message needs them: that takes longer than all the checks. */
-static kvp_status
-pair_up(const struct job *job, struct kvp_pairing *pairing, struct kvp_error *err)
-{
-	char local_name[48];
-	char remote_name[80];
-	kvp_status status = pair_named(job, "", "", pairing, NULL);
-
-	if (KVP_LIKELY(status == KVP_SUCCESS))
-		return status;
-	snprintf(local_name, sizeof(local_name), "local cache %" PRId64, job->local_cache);
-	snprintf(remote_name, sizeof(remote_name), "cache %" PRId64 " of cluster %" PRIu64,
-		 job->remote_cache, job->cluster);
-	return pair_named(job, local_name, remote_name, pairing, err);
-}
-
-static void
-fill_transfer(struct kvp_engine *engine, const struct job *job, struct kvp_transfer *transfer)
-{
-	memset(transfer, 0, offsetof(struct kvp_transfer, part));
-	transfer->id =
-		1 + atomic_fetch_add_explicit(&engine->next_transfer, 1, memory_order_relaxed);
-	transfer->submit_ns = job->start_ns;
-	transfer->deadline_ns = job->deadline_ns;
-	transfer->view = job->remote->view;
-	transfer->local_cache = job->local_cache;
-	transfer->remote_cache = job->remote_cache;
-	transfer->holds[0] = &engine->holds;
-	transfer->holds[1] = &job->link->holds;
-	transfer->holds[2] = &job->local->holds;
-	transfer->holds[3] = &job->remote->holds;
-	transfer->tally = job->link->tally;
-	transfer->is_push = job->request.is_push;
-	if (job->notify != NULL && job->notify->enabled != 0) {
-		transfer->has_notify = true;
-		transfer->notify_tag = job->notify->tag;
-		transfer->notify_bytes = (uint16_t)job->notify->payload_bytes;
-		if (job->notify->payload_bytes > 0)
-			memcpy(transfer->notify_payload, job->notify->payload,
-			       job->notify->payload_bytes);
-	}
-}
-
-/*
- * Shares of the plan over the path's endpoints. A whole transfer goes to the
- * endpoint after the last one used, so that small ones spread too.
- */
-static void
-split(struct kvp_transfer *transfer, const struct kvp_path *path)
-{
-	const struct kvp_caps *caps = &path->transport->caps;
-	uint64_t first[KVP_PARTS_MAX + 1];
-	uint32_t offset = (uint32_t)(transfer->id % path->config.endpoints);
-
-	transfer->parts = kvp_plan_split(&transfer->plan, path->config.endpoints,
-					 caps->part_bytes_min, first);
-	atomic_init(&transfer->parts_left, transfer->parts);
-	for (uint32_t i = 0; i < transfer->parts; i++) {
-		struct kvp_part *part = &transfer->part[i];
-
-		memset(part, 0, sizeof(*part));
-		part->transfer = transfer;
-		part->endpoint = path->endpoint[(offset + i) % path->config.endpoints];
-		part->lane = part->endpoint->lane;
-		part->first = first[i];
-		part->bytes = first[i + 1] - first[i];
-		kvp_cursor_init(&part->cursor, &transfer->plan, first[i], part->bytes);
-	}
-}
-
-/* Parts of one lane go together. After the last one the lanes own the transfer. */
-static void
-hand_over(struct kvp_engine *engine, struct kvp_transfer *transfer)
-{
-	struct kvp_part *of_lane[KVP_LANES_MAX][KVP_PARTS_MAX];
-	uint32_t counts[KVP_LANES_MAX] = {0};
-
-	for (uint32_t i = 0; i < transfer->parts; i++) {
-		uint32_t lane = kvp_lane_index(transfer->part[i].lane);
-
-		of_lane[lane][counts[lane]++] = &transfer->part[i];
-	}
-	for (uint32_t lane = 0; lane < engine->config.lanes; lane++) {
-		/* The ring holds the parts of max_transfers transfers, which look_up counted. */
-		if (counts[lane] > 0)
-			KVP_CHECK(kvp_lane_submit(engine->lane[lane], of_lane[lane], counts[lane]));
-	}
-}
-
-static kvp_status
-plan_and_submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfer_out,
+plan_and_submit(struct kvp_engine *engine, struct kvp_job *job, struct kvp_transfer **transfer_out,
 		struct kvp_error *err)
 {
 	uint64_t on_stack[2 * SCRATCH_PAIRS + 8];
@@ -390,7 +91,7 @@ plan_and_submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer 
 	struct kvp_plan plan = {0};
 	void *scratch = on_stack;
 	size_t bytes;
-	kvp_status status = pair_up(job, &pairing, err);
+	kvp_status status = kvp_job_pair(job, &pairing, err);
 
 	if (status != KVP_SUCCESS)
 		return status;
@@ -410,15 +111,14 @@ plan_and_submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer 
 				  plan.runs);
 		goto free_scratch;
 	}
-	fill_transfer(engine, job, transfer);
+	kvp_job_fill(engine, job, transfer);
 	transfer->room = bytes;
 	transfer->plan = plan;
 	kvp_plan_fill(&pairing, scratch, transfer + 1, &transfer->plan);
-	transfer->is_hot = plan.bytes <= HOT_BYTES;
-	split(transfer, job->link->path);
+	kvp_launch_split(transfer, job->link->path, KVP_PARTS_MAX, transfer->id);
 	transfer->plan_ns = kvp_now_ns() - job->start_ns;
 	*transfer_out = transfer;
-	hand_over(engine, transfer);
+	kvp_launch(transfer);
 free_scratch:
 	if (scratch != on_stack)
 		free(scratch);
@@ -426,32 +126,26 @@ free_scratch:
 }
 
 static kvp_status
-submit_job(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfer_out)
+submit_job(struct kvp_engine *engine, struct kvp_job *job, struct kvp_transfer **transfer_out)
 {
 	struct kvp_error *err = kvp_error_here();
-	uint32_t timeout_ms = job->timeout_ms != 0 ? job->timeout_ms : engine->config.timeout_ms;
 	kvp_status status;
 
 	fetch_kept();
-	status = check_notify(job->notify, err);
+	status = kvp_job_check(engine, job, err);
 	if (status != KVP_SUCCESS)
 		return status;
-	status = kvp_request_check(&job->request, err);
-	if (status != KVP_SUCCESS)
-		return status;
-	job->start_ns = kvp_now_ns();
-	job->deadline_ns = job->start_ns + (uint64_t)timeout_ms * 1000000;
-	status = look_up(engine, job, err);
+	status = kvp_job_find(engine, job, err);
 	if (status != KVP_SUCCESS)
 		return status;
 	status = plan_and_submit(engine, job, transfer_out, err);
 	if (status != KVP_SUCCESS)
-		drop_holds(engine, job);
+		kvp_job_drop(engine, job);
 	return status;
 }
 
 static kvp_status
-submit(struct kvp_engine *engine, struct job *job, struct kvp_transfer **transfer_out)
+submit(struct kvp_engine *engine, struct kvp_job *job, struct kvp_transfer **transfer_out)
 {
 	kvp_status status = submit_job(engine, job, transfer_out);
 
@@ -466,28 +160,14 @@ kvp_push_submit(struct kvp_engine *engine, const struct kvp_push *push,
 {
 	struct kvp_error *err = kvp_error_here();
 	kvp_status status = kvp_engine_check(engine, err);
+	struct kvp_job job;
 
 	if (status != KVP_SUCCESS)
 		return status;
 	if (push == NULL || transfer_out == NULL)
 		return kvp_fail(err, KVP_PARAM_INVALID, "%s is NULL",
 				push == NULL ? "push" : "transfer_out");
-	struct job job = {
-		.request = {.is_push = true,
-			    .src_blocks = push->src_blocks,
-			    .dst_blocks = push->dst_blocks,
-			    .count = push->count,
-			    .src_layers = push->src_layers,
-			    .dst_layers = push->dst_layers,
-			    .tensors_per_layer = push->tensors_per_layer,
-			    .bytes_per_block = push->bytes_per_block},
-		.cluster = push->dst.cluster,
-		.local_cache = push->src_cache,
-		.remote_cache = push->dst.cache,
-		.timeout_ms = push->timeout_ms,
-		.notify = &push->notify,
-	};
-
+	job = kvp_job_of_push(push);
 	return submit(engine, &job, transfer_out);
 }
 
@@ -497,27 +177,14 @@ kvp_pull_submit(struct kvp_engine *engine, const struct kvp_pull *pull,
 {
 	struct kvp_error *err = kvp_error_here();
 	kvp_status status = kvp_engine_check(engine, err);
+	struct kvp_job job;
 
 	if (status != KVP_SUCCESS)
 		return status;
 	if (pull == NULL || transfer_out == NULL)
 		return kvp_fail(err, KVP_PARAM_INVALID, "%s is NULL",
 				pull == NULL ? "pull" : "transfer_out");
-	struct job job = {
-		.request = {.is_push = false,
-			    .src_blocks = pull->src_blocks,
-			    .dst_blocks = pull->dst_blocks,
-			    .count = pull->count,
-			    .src_layers = pull->src_layers,
-			    .dst_layers = pull->dst_layers,
-			    .tensors_per_layer = pull->tensors_per_layer,
-			    .bytes_per_block = pull->bytes_per_block},
-		.cluster = pull->src.cluster,
-		.local_cache = pull->dst_cache,
-		.remote_cache = pull->src.cache,
-		.timeout_ms = pull->timeout_ms,
-	};
-
+	job = kvp_job_of_pull(pull);
 	return submit(engine, &job, transfer_out);
 }
 
@@ -683,7 +350,7 @@ kvp_transfer_query(struct kvp_transfer *transfer, struct kvp_transfer_info *info
 	*info_out = (struct kvp_transfer_info){
 		.id = transfer->id,
 		.bytes = transfer->plan.bytes,
-		.moved = atomic_load_explicit(&transfer->moved, memory_order_relaxed),
+		.moved = atomic_load_explicit(&transfer->moved, memory_order_acquire),
 		.pieces = transfer->plan.pieces,
 		.runs = transfer->plan.extents,
 		.requests = atomic_load_explicit(&transfer->requests, memory_order_relaxed),

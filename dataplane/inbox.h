@@ -20,6 +20,15 @@
 
 struct kvp_inbox;
 
+/* A notification arrived: `layer` is 0, or 1 + the layer that it tells of. */
+static inline void
+kvp_event_arrived(struct kvp_event *event, uint32_t layer)
+{
+	event->kind = layer == 0 ? KVP_EVENT_PUSH_ARRIVED : KVP_EVENT_LAYER_ARRIVED;
+	event->status = KVP_SUCCESS;
+	event->layer = (int32_t)layer - 1;
+}
+
 /* OUT_OF_MEMORY naming eal_mem_mb. Needs EAL. `capacity` events in [16, 65536]. */
 KVP_MUST_USE kvp_status
 kvp_inbox_create(uint32_t producers, uint32_t capacity, struct kvp_inbox **inbox_out,

@@ -5,6 +5,7 @@
 #include <rte_ring.h>
 
 #include "check.h"
+#include "open.h"
 #include "wake.h"
 
 /* Steps of each endpoint per loop, while there is work: a loop costs as much as a small step. */
@@ -70,17 +71,57 @@ part_remove(struct kvp_lane *lane, struct kvp_endpoint *endpoint, struct kvp_par
 	part->next->prev = part->prev;
 }
 
+/* One of an open push: that goes on when it was the last. */
 static void
-publish(const struct kvp_lane *lane, struct kvp_transfer *transfer, uint64_t now_ns)
+layer_end(struct kvp_lane *lane, struct kvp_transfer *layer)
+{
+	struct kvp_transfer *whole = layer->whole;
+	struct kvp_lane *waiting[KVP_PARTS_MAX];
+	uint32_t count = whole->parts;
+
+	if (KVP_UNLIKELY(kvp_transfer_is_stopped(layer)))
+		kvp_lane_stop_transfer(
+			lane, whole,
+			atomic_load_explicit(&layer->first_error, memory_order_relaxed));
+	for (uint32_t i = 0; i < count; i++)
+		waiting[i] = whole->part[i].lane;
+	if (!kvp_open_layer_end(layer))
+		return;
+	for (uint32_t i = 0; i < count; i++) {
+		if (waiting[i] != lane)
+			kvp_lane_kick(waiting[i]);
+	}
+}
+
+static void
+publish(struct kvp_lane *lane, struct kvp_transfer *transfer, uint64_t now_ns)
 {
 	_Atomic uint32_t *word;
 
+	if (transfer->whole != NULL) {
+		layer_end(lane, transfer);
+		return;
+	}
 	/* The loop's time is from before the step that ended it, and maybe from before its submit. */
 	if (lane->has_thread)
 		now_ns = kvp_now_ns();
 	if (kvp_transfer_publish(transfer, lane->config.index, RTE_MAX(now_ns, transfer->submit_ns),
 				 &word))
 		kvp_wake_word(word);
+}
+
+/* The receiver has to be told of what this part of a layer left behind: by the push's part on the same endpoint. */
+static void
+pass_on(const struct kvp_part *part)
+{
+	struct kvp_transfer *whole = part->transfer->whole;
+
+	if (whole == NULL || !whole->has_notify)
+		return;
+	for (uint32_t i = 0; i < whole->parts; i++) {
+		if (whole->part[i].endpoint == part->endpoint)
+			whole->part[i].carried |= part->passed;
+	}
 }
 
 void
@@ -120,8 +161,24 @@ kvp_lane_part_end(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t
 	is_retired = part->phase != KVP_PART_MOVING &&
 		     atomic_load_explicit(&transfer->parts_left, memory_order_relaxed) == 0;
 	part_remove(endpoint->lane, endpoint, part);
+	pass_on(part);
 	if (is_retired || kvp_transfer_retire(transfer, part))
 		publish(endpoint->lane, transfer, now_ns);
+}
+
+void
+kvp_lane_part_abort(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns)
+{
+	struct kvp_transfer *transfer = part->transfer;
+
+	if (transfer->open != NULL && part->phase != KVP_PART_STOPPING)
+		kvp_open_stop(transfer);
+	if (kvp_open_has_ended(transfer)) {
+		kvp_lane_part_end(endpoint, part, now_ns);
+		return;
+	}
+	part->phase = KVP_PART_STOPPING;
+	part->stop_ns = now_ns;
 }
 
 static uint32_t
@@ -153,6 +210,7 @@ kvp_lane_part_moved(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64
 	KVP_ASSERT_OWNER(lane);
 	KVP_ASSERT(part->endpoint == endpoint && part->phase != KVP_PART_NOTIFYING);
 	part_remove(lane, endpoint, part);
+	pass_on(part);
 	if (!kvp_transfer_retire(transfer, part))
 		return;
 	if (!transfer->has_notify || kvp_transfer_is_stopped(transfer)) {
@@ -179,17 +237,34 @@ stop_part(struct kvp_lane *lane, struct kvp_endpoint *endpoint, struct kvp_part 
 		(void)kvp_transfer_stop(part->transfer, is_untold ? KVP_NO_CREDIT : KVP_TIMEOUT);
 		/* Whoever stopped it, maybe a transport: other lanes must not sleep over it. */
 		kick_others(lane, part->transfer);
+		if (part->transfer->open != NULL)
+			kvp_open_stop(part->transfer);
 		part->phase = KVP_PART_STOPPING;
 		part->stop_ns = now_ns;
 	}
 	lane->hand = &hand;
-	is_quiet = endpoint->transport->stop_part(endpoint, part, now_ns);
+	/* On a dead connection only a part that waits for layers is left. */
+	is_quiet = kvp_endpoint_is_dead(endpoint) ||
+		   endpoint->transport->stop_part(endpoint, part, now_ns);
 	lane->hand = hand.outer;
 	if (hand.part == NULL)
 		return 1;
-	if (!is_quiet)
+	if (!is_quiet || !kvp_open_has_ended(part->transfer))
 		return 0;
 	kvp_lane_part_end(endpoint, part, now_ns);
+	return 1;
+}
+
+/* The push's own part: once all layers have ended, the receiver hears of it. */
+static uint32_t
+wait_part(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns)
+{
+	if (!kvp_open_has_ended(part->transfer))
+		return 0;
+	part->phase = KVP_PART_MOVING;
+	if (part->transfer->has_notify)
+		return endpoint->transport->post(endpoint, part, now_ns);
+	kvp_lane_part_moved(endpoint, part, now_ns);
 	return 1;
 }
 
@@ -204,6 +279,8 @@ step(struct kvp_lane *lane, struct kvp_endpoint *endpoint, uint64_t now_ns)
 		return stop_part(lane, endpoint, part, now_ns);
 	if (KVP_UNLIKELY(part->phase == KVP_PART_NOTIFYING))
 		return notify_part(lane, endpoint, part, now_ns);
+	if (KVP_UNLIKELY(part->phase == KVP_PART_WAITING))
+		return wait_part(endpoint, part, now_ns);
 	return endpoint->transport->post(endpoint, part, now_ns);
 }
 
@@ -296,7 +373,7 @@ kvp_lane_drain(struct kvp_lane *lane, uint64_t now_ns)
 		if (KVP_LIKELY(why == KVP_SUCCESS))
 			continue;
 		kvp_lane_stop_transfer(lane, part[i]->transfer, why);
-		kvp_lane_part_end(endpoint, part[i], now_ns);
+		kvp_lane_part_abort(endpoint, part[i], now_ns);
 	}
 	return count;
 }

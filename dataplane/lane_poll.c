@@ -12,6 +12,7 @@
 #include <rte_pause.h>
 
 #include "check.h"
+#include "open.h"
 #include "reactor.h"
 
 #define SPIN_LOOPS  100U /* empty loops before the lane gives something back */
@@ -120,14 +121,15 @@ kvp_lane_endpoint_failed(struct kvp_endpoint *endpoint, kvp_status why, uint64_t
 	atomic_store_explicit(&endpoint->failed, why, memory_order_release);
 	kvp_lane_unwatch(lane, &lane->slot[endpoint->lane_slot]);
 	kvp_lane_polled_remove(lane, endpoint);
-	while (endpoint->active != NULL) {
+	for (uint32_t left = endpoint->parts; left > 0; left--) {
 		struct kvp_part *part = endpoint->active;
 
+		endpoint->active = part->next; /* one that has to wait for its layers stays */
 		kvp_lane_stop_transfer(lane, part->transfer, why);
 		/* Nothing is in flight on a dead connection. */
 		part->requests_inflight = 0;
 		part->bytes_inflight = 0;
-		kvp_lane_part_end(endpoint, part, now_ns);
+		kvp_lane_part_abort(endpoint, part, now_ns);
 	}
 	if (lane->config.reactor != NULL)
 		kvp_reactor_wake(lane->config.reactor);
@@ -173,7 +175,10 @@ parts_let_ns(const struct kvp_endpoint *endpoint, uint64_t now_ns)
 			return 0;
 		if (part->phase != KVP_PART_STOPPING)
 			let_ns = RTE_MIN(let_ns, deadline_ns - now_ns);
-		if (part->phase != KVP_PART_MOVING)
+		if (part->phase == KVP_PART_WAITING && kvp_open_has_ended(part->transfer))
+			return 0;
+		/* Who ends the last layer wakes the lane. */
+		if (part->phase != KVP_PART_MOVING && part->phase != KVP_PART_WAITING)
 			let_ns = RTE_MIN(let_ns, (uint64_t)SLEEP_SHORT_MS * NS_PER_MS);
 		part = part->next;
 	} while (part != endpoint->active);

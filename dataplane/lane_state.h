@@ -173,6 +173,9 @@ kvp_lane_stop_transfer(struct kvp_lane *lane, struct kvp_transfer *transfer, kvp
 /* [L] End a part of which nothing is in flight: off its endpoint, retired, published if the last. */
 void
 kvp_lane_part_end(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns);
+/* [L] As part_end, for a stopped transfer; a part that waits for layers stays until they have ended. */
+KVP_COLD void
+kvp_lane_part_abort(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns);
 /* [L] Take an endpoint out of polled[]; ignored when it is not there. */
 void
 kvp_lane_polled_remove(struct kvp_lane *lane, struct kvp_endpoint *endpoint);

@@ -242,18 +242,31 @@ touches(const struct kvp_tensor *a, const struct kvp_tensor *b)
 	       b->block_stride == a->block_stride && b->num_blocks == a->num_blocks;
 }
 
+/* Where the group that starts at tensor `first` ends at the latest. */
+static uint32_t
+fold_end(const struct kvp_pairing *pairing, uint32_t first)
+{
+	uint32_t left = pairing->tensors - first, until;
+
+	if (pairing->bytes_per_block != 0)
+		return first + 1;
+	if (pairing->fold == 0)
+		return pairing->tensors;
+	until = pairing->fold - first % pairing->fold;
+	return first + (until < left ? until : left);
+}
+
 /* The group that starts at tensor `first` of the pairing. */
 static struct kvp_group
 group_at(const struct kvp_pairing *pairing, uint32_t first)
 {
 	const struct kvp_tensor *local = pairing->local, *remote = pairing->remote;
-	uint32_t last = first;
+	uint32_t last = first, end = fold_end(pairing, first);
 	uint64_t bytes = local[first].block_bytes;
 
 	if (pairing->bytes_per_block != 0)
 		bytes = pairing->bytes_per_block;
-	while (pairing->bytes_per_block == 0 && last + 1 < pairing->tensors &&
-	       touches(&local[last], &local[last + 1]) &&
+	while (last + 1 < end && touches(&local[last], &local[last + 1]) &&
 	       touches(&remote[last], &remote[last + 1])) {
 		last++;
 		bytes += local[last].block_bytes;
@@ -359,6 +372,30 @@ kvp_plan_fill(const struct kvp_pairing *pairing, const void *scratch, void *memo
 		before = pair;
 	}
 	KVP_CHECK(runs == plan->runs);
+}
+
+void
+kvp_plan_slice(const struct kvp_plan *plan, uint32_t tensors, uint32_t *group_at_inout,
+	       struct kvp_plan *slice)
+{
+	uint32_t first = *group_at_inout, at = first, found = 0;
+
+	*slice = *plan;
+	slice->group = &plan->group[first];
+	slice->extents = 0;
+	slice->bytes = 0;
+	while (found < tensors) {
+		const struct kvp_group *group = &plan->group[at++];
+
+		KVP_ASSERT(at <= plan->groups);
+		found += group->tensors;
+		slice->extents += group->is_dense ? plan->runs : plan->blocks;
+		slice->bytes += group->block_bytes * plan->blocks;
+	}
+	KVP_CHECK(found == tensors);
+	slice->groups = at - first;
+	slice->pieces = (uint64_t)plan->blocks * tensors;
+	*group_at_inout = at;
 }
 
 /* Piece boundaries of a plan in ascending order of position. */

@@ -40,7 +40,8 @@ struct kvp_pairing {
 	const uint64_t *remote_blocks;   /* count of them */
 	uint32_t count;                  /* >= 1 */
 	uint64_t bytes_per_block;        /* from its start; 0 = all of block_bytes */
-	bool is_push;                    /* the destination is remote (push) or local (pull) */
+	uint32_t fold; /* groups end at multiples of so many tensors; 0 = nowhere */
+	bool is_push;  /* the destination is remote (push) or local (pull) */
 };
 
 struct kvp_run {
@@ -96,6 +97,14 @@ kvp_plan_bytes(const struct kvp_plan *plan);
 void
 kvp_plan_fill(const struct kvp_pairing *pairing, const void *scratch, void *memory,
 	      struct kvp_plan *plan);
+
+/*
+ * The next `tensors` tensors of the plan from group *group_at_inout on, as a plan of its own that shares
+ * runs and groups; *group_at_inout moves on. Groups must end there: pairing.fold.
+ */
+void
+kvp_plan_slice(const struct kvp_plan *plan, uint32_t tensors, uint32_t *group_at_inout,
+	       struct kvp_plan *slice_out);
 
 /*
  * Cut the plan into at most `parts_max` shares of nearly equal bytes, none

@@ -5,6 +5,11 @@
  *   word:  PENDING -> (WAITED ->) DONE      the only hand-over to the application
  *   part:  MOVING -> (NOTIFYING) -> retired; a stopped part drains first
  *
+ * An open push is one whose layers are submitted one by one (open.h): each is a transfer of its own inside the
+ * push's allocation, and the push itself has one part without bytes per endpoint, which waits for them.
+ *
+ *   part of an open push:  WAITING -> (MOVING -> (NOTIFYING)) -> retired
+ *
  * The application thread builds the transfer and its parts, lanes move and
  * retire the parts, and the lane that retires the last one sends the
  * notification, publishes the status and wakes the waiter: exactly once.
@@ -37,12 +42,14 @@ enum kvp_part_phase {
 	KVP_PART_MOVING = 0,
 	KVP_PART_NOTIFYING = 1, /* last part, all bytes landed, notification on its way */
 	KVP_PART_STOPPING = 2,  /* posts nothing new, waits until its requests are accounted for */
+	KVP_PART_WAITING = 3,   /* of an open push: layers are still to come, or under way */
 };
 
 struct kvp_endpoint;
 struct kvp_lane;
 struct kvp_view;
 struct kvp_tally;
+struct kvp_open;
 
 struct kvp_part {
 	/* const after submit */
@@ -61,9 +68,10 @@ struct kvp_part {
 	uint64_t bytes_inflight; /* posted, not yet accounted for */
 	uint64_t bytes_done;     /* landed */
 	uint32_t requests_inflight;
-	uint32_t carried;     /* the transport's, 0 at first: connections that carried data */
+	uint32_t passed;      /* the transport's, 0 at first: connections that carried data of it */
+	uint32_t carried;     /* ... and whose arrival the receiver has to be told of */
 	uint32_t told;        /* ... that the receiver was told about */
-	uint32_t heard;       /* ... and has confirmed */
+	uint32_t heard;       /* ... and that it has confirmed */
 	uint32_t id;          /* the transport's, to find the part of an acknowledgement */
 	uint8_t phase;        /* enum kvp_part_phase */
 	uint8_t notify_state; /* the transport's, 0 at first */
@@ -91,7 +99,10 @@ struct kvp_transfer {
 	bool is_hot; /* small enough for cached copies: decided at submit */
 	bool has_notify;
 	uint16_t notify_bytes;
+	uint16_t notify_layer; /* 1 + the destination layer it tells of; 0: of all */
 	uint64_t notify_tag;
+	struct kvp_transfer *whole; /* of a layer: the open push; else NULL */
+	struct kvp_open *open;      /* of an open push: its layers; else NULL */
 	uint8_t notify_payload[KVP_NOTIFY_BYTES_MAX];
 
 	/* lanes and application: rw, atomics */

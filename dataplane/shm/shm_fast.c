@@ -152,6 +152,7 @@ kvp_shm_notify(struct kvp_endpoint *base, struct kvp_part *part, uint64_t now_ns
 		.bytes = transfer->plan.bytes,
 		.cache = transfer->remote_cache,
 		.payload_bytes = transfer->notify_bytes,
+		.layer = transfer->notify_layer,
 	};
 	int rc;
 
@@ -173,8 +174,7 @@ deliver(struct kvp_shm_endpoint *endpoint, const struct kvp_shm_note *note)
 
 	if (event == NULL)
 		return false;
-	event->kind = KVP_EVENT_PUSH_ARRIVED;
-	event->status = KVP_SUCCESS;
+	kvp_event_arrived(event, note->layer);
 	event->cluster_id = endpoint->base.path->config.peer_cluster;
 	event->cache = note->cache;
 	event->tag = note->tag;

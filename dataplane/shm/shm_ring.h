@@ -31,7 +31,7 @@ struct kvp_shm_record {
 	_Atomic uint64_t bytes;
 	_Atomic int64_t cache; /* the reader's */
 	_Atomic uint32_t payload_bytes;
-	uint32_t unused;
+	_Atomic uint32_t layer;
 	uint8_t payload[KVP_NOTIFY_BYTES_MAX];
 	uint8_t fill[96];
 };
@@ -61,6 +61,7 @@ struct kvp_shm_note {
 	uint64_t bytes;
 	int64_t cache;
 	uint32_t payload_bytes; /* [0, KVP_NOTIFY_BYTES_MAX] */
+	uint32_t layer;         /* 1 + the layer it tells of, [0, KVP_TENSORS_MAX]; 0: of all */
 };
 
 struct kvp_shm_writer {

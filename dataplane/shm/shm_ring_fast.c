@@ -25,6 +25,7 @@ kvp_shm_writer_put(struct kvp_shm_writer *writer, const struct kvp_shm_note *not
 	atomic_store_explicit(&record->bytes, note->bytes, memory_order_relaxed);
 	atomic_store_explicit(&record->cache, note->cache, memory_order_relaxed);
 	atomic_store_explicit(&record->payload_bytes, note->payload_bytes, memory_order_relaxed);
+	atomic_store_explicit(&record->layer, note->layer, memory_order_relaxed);
 	memcpy(record->payload, payload, note->payload_bytes);
 	writer->head++;
 	/*
@@ -63,7 +64,10 @@ kvp_shm_reader_peek(const struct kvp_shm_reader *reader, struct kvp_shm_note *no
 	note_out->cache = atomic_load_explicit(&record->cache, memory_order_relaxed);
 	note_out->payload_bytes =
 		atomic_load_explicit(&record->payload_bytes, memory_order_relaxed);
-	return note_out->payload_bytes <= KVP_NOTIFY_BYTES_MAX ? 1 : -1;
+	note_out->layer = atomic_load_explicit(&record->layer, memory_order_relaxed);
+	return note_out->payload_bytes <= KVP_NOTIFY_BYTES_MAX && note_out->layer <= KVP_TENSORS_MAX
+		       ? 1
+		       : -1;
 }
 
 void

@@ -146,8 +146,7 @@ event_put(struct kvp_tcp_endpoint *ep, const struct kvp_tcp_preamble *p, const u
 	event = kvp_inbox_take(ep->inbox);
 	if (event == NULL)
 		return KVP_NO_CREDIT;
-	event->kind = KVP_EVENT_PUSH_ARRIVED;
-	event->status = KVP_SUCCESS;
+	kvp_event_arrived(event, p->extents);
 	event->cluster_id = ep->peer_cluster;
 	event->cache = p->cache;
 	event->tag = p->tag;

@@ -149,6 +149,11 @@ kvp_tcp_post(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_
 	uint64_t room = window_room(ep, part);
 	uint32_t count, index;
 
+	if (KVP_UNLIKELY(part->bytes ==
+			 0)) { /* of an open push whose layers have all been acknowledged */
+		kvp_lane_part_moved(endpoint, part, now_ns);
+		return 1;
+	}
 	if (ep->is_dead || part->cursor.left == 0 || room == 0 || ep->slots_free == 0)
 		return 0;
 	if (kvp_tcp_tx_is_busy(ep)) {
@@ -267,6 +272,7 @@ kvp_tcp_notify(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t no
 		part->notify_state = KVP_NOTIFY_SENT;
 	kvp_tcp_preamble_encode(
 		&(struct kvp_tcp_preamble){.type = KVP_TCP_NOTIFY,
+					   .extents = transfer->notify_layer,
 					   .bytes = KVP_TCP_NOTIFY_BODY + transfer->notify_bytes,
 					   .request = ep->slot[index].request,
 					   .cache = transfer->remote_cache,

@@ -52,7 +52,7 @@ enum kvp_tcp_type {
 struct kvp_tcp_preamble {
 	uint8_t type; /* enum kvp_tcp_type */
 	uint8_t zero;
-	uint16_t extents;  /* WRITE, READ; else 0 */
+	uint16_t extents;  /* WRITE, READ; NOTIFY: 1 + the layer it tells of, 0 = of all; else 0 */
 	uint32_t bytes;    /* WRITE, READ, READ_DATA: payload; NOTIFY: body and payload; else 0 */
 	uint32_t request;  /* the asking side's; answers repeat it */
 	kvp_status status; /* answers; else 0 */

@@ -34,7 +34,7 @@ is_request_ok(const struct kvp_tcp_preamble *p)
 	if (p->status != KVP_SUCCESS)
 		return false;
 	if (p->type == KVP_TCP_NOTIFY)
-		return p->extents == 0 && p->bytes >= KVP_TCP_NOTIFY_BODY &&
+		return p->extents <= KVP_TENSORS_MAX && p->bytes >= KVP_TCP_NOTIFY_BODY &&
 		       p->bytes <= KVP_TCP_NOTIFY_BODY + KVP_NOTIFY_BYTES_MAX;
 	return p->extents >= 1 && p->extents <= KVP_TCP_EXTENTS && p->bytes >= 1 &&
 	       p->bytes <= KVP_TCP_PAYLOAD && p->tag == 0;

@@ -105,6 +105,7 @@ parts_release(struct kvp_verbs_queue *queue, uint64_t now_ns)
 	for (uint32_t left = ep->base.parts; left > 0; left--) {
 		struct kvp_part *next = part->next;
 
+		part->passed &= ~kvp_verbs_bit(queue);
 		part->carried &= ~kvp_verbs_bit(queue);
 		part->told &= ~kvp_verbs_bit(queue);
 		part->heard &= ~kvp_verbs_bit(queue);

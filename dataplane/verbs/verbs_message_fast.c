@@ -96,6 +96,7 @@ notification_encode(const struct kvp_part *own, uint8_t *out)
 		.bytes = transfer->plan.bytes,
 		.parts = 1,
 		.payload_bytes = transfer->notify_bytes,
+		.layer = transfer->notify_layer,
 	};
 
 	KVP_ASSERT(transfer->parts <= KVP_VERBS_SEND_PARTS);
@@ -156,6 +157,7 @@ notification_post(struct kvp_verbs_queue *queue, struct kvp_part *part, uint64_t
 	if (!kvp_verbs_post_one(queue, &wr, &entry, now_ns))
 		return;
 	queue->sends_free &= queue->sends_free - 1;
+	part->passed |= kvp_verbs_bit(queue);
 	part->notify_state = KVP_VERBS_NOTIFY_SENT;
 }
 
@@ -346,8 +348,7 @@ static void
 event_put(struct kvp_verbs_endpoint *ep, struct kvp_event *event, const struct kvp_verbs_send *send,
 	  const uint8_t *payload)
 {
-	event->kind = KVP_EVENT_PUSH_ARRIVED;
-	event->status = KVP_SUCCESS;
+	kvp_event_arrived(event, send->layer);
 	event->cluster_id = ep->base.path->config.peer_cluster;
 	event->cache = send->cache;
 	event->tag = send->tag;
@@ -397,6 +398,14 @@ notification(struct kvp_verbs_queue *queue, uint32_t buffer, uint32_t bytes, uin
 	    !is_sound(ep, &pending->send)) {
 		refuse(queue, now_ns);
 		return true;
+	}
+	/* One that waits for others' immediates may have them now: a layer comes before its push. */
+	if (ep->pendings != 0) {
+		struct kvp_verbs_pending last = *pending;
+
+		(void)kvp_verbs_pendings_try(ep, now_ns);
+		pending = &ep->pending[ep->pendings];
+		*pending = last;
 	}
 	if (deliver(ep, &pending->send, pending->payload))
 		return true;

@@ -143,6 +143,7 @@ chain_account(const struct chain *chain, uint32_t taken, uint64_t bytes)
 		queue->sent += is_telling;
 		part->told |= is_telling ? kvp_verbs_bit(queue) : 0;
 	}
+	part->passed |= kvp_verbs_bit(queue);
 	if (part->id != 0)
 		part->carried |= kvp_verbs_bit(queue);
 	part->requests_inflight += taken;
@@ -263,6 +264,24 @@ kvp_verbs_post_chain(struct kvp_verbs_endpoint *ep, struct kvp_part *part,
 	return chain_send(&chain, cursor, end, start, now_ns);
 }
 
+/* Of an open push whose layers have all landed: what they passed over has to be told. */
+static KVP_COLD uint32_t
+post_empty(struct kvp_verbs_endpoint *ep, struct kvp_part *part, uint64_t now_ns)
+{
+	uint32_t work = 0;
+
+	if (part->id == 0) {
+		if (ep->slot_first == ep->slot_end)
+			return 0;
+		kvp_verbs_key_take(ep, part);
+		work++;
+	}
+	if (part->carried != part->told)
+		work += kvp_verbs_tell(ep, part, now_ns);
+	kvp_verbs_part_check(ep, part, now_ns); /* it may be gone */
+	return work;
+}
+
 uint32_t
 kvp_verbs_post(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns)
 {
@@ -275,6 +294,8 @@ kvp_verbs_post(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t no
 		if (work != 0 || ep->orphans > ep->queues * KVP_VERBS_SQ)
 			return work;
 	}
+	if (KVP_UNLIKELY(part->bytes == 0))
+		return work + post_empty(ep, part, now_ns);
 	if (part->cursor.left > 0) {
 		if (part->id == 0 && part->transfer->has_notify) {
 			if (ep->slot_first == ep->slot_end)

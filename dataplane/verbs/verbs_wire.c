@@ -413,7 +413,8 @@ kvp_verbs_send_encode(const struct kvp_verbs_send *send, const uint8_t *payload,
 
 	KVP_ASSERT(send->parts <= KVP_VERBS_SEND_PARTS);
 	KVP_ASSERT(send->payload_bytes <= KVP_NOTIFY_BYTES_MAX);
-	at = put(at, send->payload_bytes, 4);
+	at = put(at, send->payload_bytes, 2);
+	at = put(at, send->layer, 2);
 	at = put(at, (uint64_t)send->cache, 8);
 	at = put(at, send->tag, 8);
 	at = put(at, send->bytes, 8);
@@ -436,12 +437,13 @@ kvp_verbs_send_decode(const uint8_t *in, uint32_t bytes, struct kvp_verbs_send *
 	if (bytes < SEND_HEAD || get(in, 2) != MAGIC_SEND || in[2] != KVP_VERBS_VERSION)
 		return false;
 	send->parts = in[3];
-	send->payload_bytes = (uint32_t)get(in + 4, 4);
+	send->payload_bytes = (uint16_t)get(in + 4, 2);
+	send->layer = (uint16_t)get(in + 6, 2);
 	send->cache = (int64_t)get(in + 8, 8);
 	send->tag = get(in + 16, 8);
 	send->bytes = get(in + 24, 8);
 	if (send->parts < 1 || send->parts > KVP_VERBS_SEND_PARTS ||
-	    send->payload_bytes > KVP_NOTIFY_BYTES_MAX ||
+	    send->payload_bytes > KVP_NOTIFY_BYTES_MAX || send->layer > KVP_TENSORS_MAX ||
 	    bytes != SEND_HEAD + send->parts * SEND_PART + send->payload_bytes)
 		return false;
 	for (uint32_t i = 0; i < send->parts; i++, at += SEND_PART) {

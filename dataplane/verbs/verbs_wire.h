@@ -121,7 +121,8 @@ struct kvp_verbs_send {
 	uint64_t bytes; /* of the transfer */
 	uint32_t
 		parts; /* [1, KVP_VERBS_SEND_PARTS]; part[0] is the sending endpoint's own, its key names the notification */
-	uint32_t payload_bytes; /* <= KVP_NOTIFY_BYTES_MAX */
+	uint16_t payload_bytes; /* <= KVP_NOTIFY_BYTES_MAX */
+	uint16_t layer;         /* 1 + the layer it tells of, <= KVP_TENSORS_MAX; 0: of all */
 	struct kvp_verbs_send_part part[KVP_VERBS_SEND_PARTS];
 };
 

@@ -22,15 +22,18 @@ enum kvp_event_kind {
 	KVP_EVENT_PEER_UNLINKED = 3, /* the peer ended the link */
 	KVP_EVENT_PUSH_ARRIVED = 4,  /* all bytes of a push with notify are visible here */
 	KVP_EVENT_CACHE_GONE = 5,    /* the peer released `cache` */
+	KVP_EVENT_LAYER_ARRIVED =
+		6, /* as PUSH_ARRIVED, of one layer of an open push; before its PUSH_ARRIVED */
 };
 
 struct kvp_event {
 	uint32_t kind;       /* enum kvp_event_kind */
 	kvp_status status;   /* PEER_LOST: PEER_LOST or PEER_RESTARTED or PROTOCOL; else SUCCESS */
 	uint64_t cluster_id; /* the peer */
-	int64_t cache;       /* PUSH_ARRIVED: this engine's cache; CACHE_GONE: the peer's; else 0 */
-	uint64_t tag;        /* PUSH_ARRIVED: the sender's */
-	uint64_t bytes;      /* PUSH_ARRIVED: of the push */
+	int64_t cache;       /* arrivals: this engine's cache; CACHE_GONE: the peer's; else 0 */
+	uint64_t tag;        /* arrivals: the sender's */
+	uint64_t bytes;      /* arrivals: of the push, or of the layer */
+	int32_t layer; /* LAYER_ARRIVED: of `cache`, with the push's tensors per layer; else -1 */
 	uint32_t payload_bytes;
 	uint8_t payload[KVP_NOTIFY_BYTES_MAX];
 };

@@ -52,6 +52,7 @@ struct kvp_notify {
 	uint32_t payload_bytes; /* [0, KVP_NOTIFY_BYTES_MAX] */
 	const void *payload;    /* borrowed for the call */
 	uint64_t tag;           /* the caller's, any value */
+	uint32_t layers; /* kvp_push_open with `enabled`: 1: an event for each layer as well */
 };
 
 /*
@@ -119,6 +120,26 @@ kvp_push_submit(struct kvp_engine *engine, const struct kvp_push *push,
 KVP_API kvp_status
 kvp_pull_submit(struct kvp_engine *engine, const struct kvp_pull *pull,
 		struct kvp_transfer **transfer_out);
+
+/*
+ * A push whose layers move one by one, as the caller makes them ready: everything
+ * is checked, planned and told to the lanes now, nothing moves before
+ * kvp_push_layer. Ends with SUCCESS when all layers have landed; with TIMEOUT when
+ * one was not made ready by the deadline. notify: one event when all have
+ * landed, and with notify.layers one for each, in the order in which they landed and before the
+ * last. *transfer_out is as of kvp_push_submit. Errors as kvp_push_submit.
+ */
+KVP_API kvp_status
+kvp_push_open(struct kvp_engine *engine, const struct kvp_push *push,
+	      struct kvp_transfer **transfer_out);
+
+/*
+ * Source layer `layer` is complete in memory: move it. In any order, from any
+ * thread, also while others wait for the transfer. PARAM_INVALID: NULL, not of
+ * kvp_push_open, a layer outside src_layers, or one that was made ready before. When the
+ * transfer has ended or is being stopped: why; the layer does not move. */
+KVP_API kvp_status
+kvp_push_layer(struct kvp_transfer *transfer, int32_t layer);
 
 /* The terminal status, or IN_PROGRESS. PARAM_INVALID: NULL. Never waits. */
 KVP_API kvp_status

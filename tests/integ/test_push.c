@@ -430,8 +430,10 @@ push_blocks__notifies(void **state)
 	for (uint32_t i = 0; i < 4; i++) {
 		pair_fill(payload, sizeof(payload), i);
 		pair_cache_fill(&src, i + 30);
-		push.notify = (struct kvp_notify){1, sizes[i], sizes[i] == 0 ? NULL : payload,
-						  UINT64_MAX - i};
+		push.notify = (struct kvp_notify){.enabled = 1,
+						  .payload_bytes = sizes[i],
+						  .payload = sizes[i] == 0 ? NULL : payload,
+						  .tag = UINT64_MAX - i};
 		assert_ok(kvp_push_blocks(pair->a, &push));
 		pair_event_is(pair->b, KVP_EVENT_PUSH_ARRIVED, PAIR_A, &event);
 		pair_model_move(&dst, &src, &some);

@@ -40,6 +40,7 @@ note_of(uint64_t number)
 	return (struct kvp_shm_note){.tag = number,
 				     .bytes = number * 3,
 				     .cache = (int64_t)(number % 7),
+				     .layer = (uint32_t)number % (KVP_TENSORS_MAX + 1),
 				     .payload_bytes =
 					     (uint32_t)(number % (KVP_NOTIFY_BYTES_MAX + 1))};
 }
@@ -68,6 +69,7 @@ take_and_check(struct fixture *f, uint64_t number)
 	assert_int_equal(got.bytes, want.bytes);
 	assert_int_equal(got.cache, want.cache);
 	assert_int_equal(got.payload_bytes, want.payload_bytes);
+	assert_int_equal(got.layer, want.layer);
 	kvp_shm_reader_take(&f->reader, &got, payload);
 	assert_memory_equal(payload, expected, sizeof(payload));
 }
@@ -153,6 +155,10 @@ peek__payload_too_long(void **state)
 	atomic_store(&f->ring.record[0].payload_bytes, KVP_NOTIFY_BYTES_MAX + 1);
 	assert_int_equal(kvp_shm_reader_peek(&f->reader, &note), -1);
 	atomic_store(&f->ring.record[0].payload_bytes, UINT32_MAX);
+	assert_int_equal(kvp_shm_reader_peek(&f->reader, &note), -1);
+	atomic_store(&f->ring.record[0].payload_bytes, 0);
+	assert_int_equal(kvp_shm_reader_peek(&f->reader, &note), 1);
+	atomic_store(&f->ring.record[0].layer, KVP_TENSORS_MAX + 1);
 	assert_int_equal(kvp_shm_reader_peek(&f->reader, &note), -1);
 	free(f);
 }

@@ -118,7 +118,9 @@ notify__out_of_range_is_refused(void **state)
 	p.bytes = 265;
 	refused(p);
 	p = good;
-	p.extents = 1;
+	p.extents = KVP_TENSORS_MAX; /* 1 + the last layer there can be */
+	taken(p, 264);
+	p.extents = KVP_TENSORS_MAX + 1;
 	refused(p);
 	p = good;
 	p.status = 1;

@@ -6,7 +6,7 @@
  *        dataplane/verbs/verbs_fence.o dataplane/verbs/verbs_attend.o dataplane/verbs/verbs_endpoint.o
  *        dataplane/verbs/verbs_wire.o dataplane/lane_fast.o dataplane/lane_poll.o dataplane/lane_calls.o
  *        dataplane/lane_setup.o dataplane/cpus.o dataplane/eal.o dataplane/reactor.o dataplane/wake.o
- *        engine/check.o engine/cursor.o engine/error.o engine/gather.o engine/layout.o engine/plan.o
+ *        engine/check.o engine/open.o engine/cursor.o engine/error.o engine/gather.o engine/layout.o engine/plan.o
  *        engine/status.o engine/tally.o engine/transfer.o engine/wire.o
  */
 #include "verbs_rig.h"

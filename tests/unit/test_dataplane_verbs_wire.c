@@ -274,7 +274,8 @@ send__round_trip(void **state)
 				      .tag = UINT64_MAX,
 				      .bytes = 5,
 				      .parts = KVP_VERBS_SEND_PARTS,
-				      .payload_bytes = KVP_NOTIFY_BYTES_MAX};
+				      .payload_bytes = KVP_NOTIFY_BYTES_MAX,
+				      .layer = KVP_TENSORS_MAX};
 	uint8_t payload[KVP_NOTIFY_BYTES_MAX], out[KVP_VERBS_SEND_MAX + 1];
 	struct kvp_verbs_send got = {0};
 	const uint8_t *got_payload;
@@ -288,6 +289,9 @@ send__round_trip(void **state)
 	assert_true(bytes <= KVP_VERBS_SEND_MAX);
 	assert_true(kvp_verbs_send_decode(out, bytes, &got, &got_payload));
 	assert_memory_equal(&got, &send, sizeof(send));
+	out[6]++; /* a layer that no cache has */
+	assert_false(kvp_verbs_send_decode(out, bytes, &got, &got_payload));
+	out[6]--;
 	assert_memory_equal(got_payload, payload, sizeof(payload));
 	for (uint32_t cut = 0; cut <= bytes + 1; cut++) {
 		if (cut != bytes)

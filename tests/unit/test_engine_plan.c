@@ -410,6 +410,51 @@ group__folded(void **state)
 	assert_false(group[0].is_dense);
 }
 
+/* Groups end where layers do, and a layer is a slice of the plan. */
+static void
+slice__layer_by_layer(void **state)
+{
+	const uint64_t blocks[4] = {1, 2, 3, 6};
+	struct kvp_tensor all[6];
+	struct built b = {.pairing = pairing_of(blocks, blocks, 4)};
+	uint32_t at = 0;
+
+	(void)state;
+	/* One row of six tensors per block: without layers they fold into one. */
+	for (uint64_t i = 0; i < 6; i++)
+		all[i] = tensor(0x1000 + i * 16, 8, 16, 96);
+	b.pairing.local = b.pairing.remote = all;
+	b.pairing.tensors = 6;
+	build(&b);
+	assert_int_equal(b.plan.groups, 1);
+	drop(&b);
+
+	b.pairing.fold = 2;
+	build(&b);
+	assert_int_equal(b.plan.groups, 3);
+	for (uint32_t layer = 0; layer < 3; layer++) {
+		struct kvp_plan slice;
+
+		kvp_plan_slice(&b.plan, 2, &at, &slice);
+		assert_int_equal(at, layer + 1);
+		assert_ptr_equal(slice.run, b.plan.run);
+		assert_int_equal(slice.runs, 2);
+		assert_int_equal(slice.groups, 1);
+		assert_int_equal(slice.group->remote_tensor, 5 + layer * 2);
+		assert_int_equal(slice.group->local_base, 0x1000 + layer * 32);
+		assert_int_equal(slice.pieces, 8);
+		assert_int_equal(slice.bytes, 4 * 32);
+		assert_int_equal(slice.extents, 4); /* padded by the other layers */
+	}
+	assert_int_equal(b.plan.extents, 12);
+	drop(&b);
+	b.pairing.fold = 4; /* does not divide: the last group is shorter */
+	build(&b);
+	assert_int_equal(b.plan.groups, 2);
+	assert_int_equal(b.plan.group[1].tensors, 2);
+	drop(&b);
+}
+
 /* The beginning of each block: a tensor is a group, and a run is dense only when it is all of the block. */
 static void
 group__part_of_a_block(void **state)
@@ -659,6 +704,7 @@ main(void)
 		cmocka_unit_test(group__not_folded),
 		cmocka_unit_test(group__folded),
 		cmocka_unit_test(group__part_of_a_block),
+		cmocka_unit_test(slice__layer_by_layer),
 		cmocka_unit_test(group__chains),
 		cmocka_unit_test(plan__llama_is_small),
 		cmocka_unit_test(split__table),
