@@ -65,6 +65,13 @@ $(if $(VFLAGS),,$(error unknown VARIANT '$(VARIANT)': release debug asan ubsan t
 KVP_CFLAGS := -std=gnu17 -D_GNU_SOURCE -DRTE_USE_C11_MEM_MODEL -fPIC -fvisibility=hidden \
 	-pthread -MMD -MP $(WARN) -Iinclude
 
+# The C++ header and its tests: the C compiler's sibling, its warnings less those that are C's alone.
+ifeq ($(origin CXX),default)
+CXX := $(if $(IS_CLANG),$(patsubst clang%,clang++%,$(notdir $(CC))),g++)
+endif
+CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition,$(WARN))
+KVP_CXXFLAGS := -std=gnu++17 -fPIC -pthread -MMD -MP $(CXX_WARN) -Iinclude -Itests/compat
+
 # --- DPDK: its static archives, hidden inside the library ---------------------
 # Named one by one: `pkg-config --static --libs libdpdk` would pull in every
 # driver. mempool_ring registers itself in a constructor that nobody references.
@@ -100,6 +107,8 @@ HELP := $(patsubst %.c,$(B)/%.o,$(sort $(filter-out $(wildcard tests/*/test_*.c 
 UNIT := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/unit/test_*.c)))
 INTEG := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/integ/test_*.c)))
 FUZZ := $(patsubst %.c,$(B)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+COMPAT := $(patsubst %.cc,$(B)/%,$(sort $(wildcard tests/compat/test_*.cc)))
+COMPAT_HELP := $(patsubst %.cc,$(B)/%.o,$(sort $(filter-out $(wildcard tests/compat/test_*.cc),$(wildcard tests/compat/*.cc))))
 REPLAY := $(FUZZ:$(B)/tests/fuzz/fuzz_%=$(B)/tests/fuzz/replay_%)
 COMMAND := $(B)/$(NAME)
 MICRO := $(patsubst %.c,$(B)/%,$(sort $(wildcard perf/micro/*.c)))
@@ -109,6 +118,8 @@ BESIDE := $(if $(wildcard perf/verbs/*.c),$(B)/perf/kvpush-verbs)
 RDMA_LOAD := $(if $(wildcard tests/rdma/*.c),$(B)/tests/rdma/load)
 LIMITS := $(patsubst %.c,$(B)/%.o,$(wildcard perf/limits.c))
 PUBLIC_H := $(sort $(wildcard include/$(NAME)/*.h))
+PUBLIC_HPP := $(sort $(wildcard include/llm_datadist/*.h)) # LLM-DataDist's names, C++ only
+ALL_CC := $(sort $(PUBLIC_HPP) $(wildcard tests/compat/*.cc tests/compat/*.h tests/compat/*/*.h perf/micro/*.cc))
 ALL_C := $(sort $(wildcard engine/*.[ch] dataplane/*.[ch] dataplane/*/*.[ch] control/*.[ch] control/*/*.[ch] \
 	include/$(NAME)/*.h tests/*/*.[ch] tests/fake/*/*.[ch] perf/*.[ch] perf/*/*.[ch]))
 
@@ -118,7 +129,7 @@ LIB_SO := $(B)/lib$(NAME).so
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all deps demo demo-run check check-run unit integ replay unit-run integ-run replay-run \
+.PHONY: all deps demo demo-run check check-run unit integ compat replay unit-run integ-run compat-run replay-run \
 	suite programs check-rdma check-rdma-uml rdma-programs rdma-asan asan ubsan tsan fuzz fuzz-run cov cov-run bench format format-check lint \
 	lint-run tidy cppcheck check-hot check-layers check-headers check-exports check-readme check-command \
 	check-sizes check-spdx check-glossary check-deps install uninstall check-install clean help
@@ -133,6 +144,11 @@ $(B)/%.o: %.c Makefile
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(KVP_CFLAGS) $(INC_$(firstword $(subst /, ,$<))) $(CFLAGS) $(VFLAGS) -c -o $@ $<
+
+$(B)/%.o: %.cc Makefile
+	$(call say,CXX,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) $(CPPFLAGS) $(KVP_CXXFLAGS) $(CFLAGS) $(VFLAGS) -c -o $@ $<
 
 # Pairs of counters in vector registers cost these loops a third of their speed.
 $(B)/dataplane/verbs/verbs_post_fast.o $(B)/engine/cursor.o: KVP_CFLAGS += -fno-tree-slp-vectorize
@@ -220,6 +236,11 @@ $(UNIT) $(INTEG): $(B)/%: $(B)/%.o $$(if $$(HELP),$$(B)/libhelp.a) $$(or $$(call
 	$(call say,LINK,$@)
 	$(Q)$(LINK) $(filter %.o,$^) $(filter %.a,$^) $(CMOCKA_LIBS) $(DPDK_LIBS) $(VERBS_LIBS) $(JANSSON_LIBS) $(LDLIBS)
 
+LINK_CXX = $(patsubst $(CC),$(CXX),$(firstword $(LINK))) $(wordlist 2,99,$(LINK))
+$(COMPAT): $(B)/%: $(B)/%.o $(COMPAT_HELP) $(LIB_A)
+	$(call say,LINK,$@)
+	$(Q)$(LINK_CXX) $^ $(CMOCKA_LIBS) $(DPDK_LIBS) $(VERBS_LIBS) $(LDLIBS)
+
 $(FUZZ): $(B)/tests/fuzz/%: $(B)/tests/fuzz/%.o $(LIB_A)
 	$(call say,LINK,$@)
 	$(Q)$(LINK) -fsanitize=fuzzer $^ $(DPDK_LIBS) $(VERBS_LIBS) $(LDLIBS)
@@ -240,11 +261,13 @@ unit-run: $(UNIT)
 	@$(RUN) $(UNIT:%='$(CALM) %')
 integ-run: $(INTEG)
 	@$(RUN) $(INTEG:%='$(CALM) %')
+compat-run: $(COMPAT)
+	@$(RUN) $(COMPAT:%='$(CALM) %')
 replay-run: $(REPLAY)
 	@$(RUN) $(foreach r,$(REPLAY),'$(CALM) $(r) $(wildcard tests/fuzz/corpus/$(patsubst replay_%,fuzz_%,$(notdir $(r))))')
 
 # One kind of test, with its closing line. The sub-make builds in parallel, then runs in order.
-unit integ replay: ## one kind of test alone (VARIANT=debug by default for unit)
+unit integ compat replay: ## one kind of test alone (VARIANT=debug by default for unit)
 	@.ci/deps build test
 	@rm -f build/$@.tally
 	$(again) $(if $(filter unit,$@),$(if $(filter file,$(origin VARIANT)),VARIANT=debug)) TALLY=build/$@.tally $@-run
@@ -259,6 +282,7 @@ check-run:
 	$(again) VARIANT=debug TALLY=build/check.tally unit-run
 	$(again) VARIANT=release all programs
 	$(again) VARIANT=release TALLY=build/check.tally integ-run
+	$(again) VARIANT=release TALLY=build/check.tally compat-run
 	$(again) VARIANT=release TALLY=build/check.tally replay-run
 	@TALLY=build/check.tally LOGS=build/release/log tests/lint/run.sh $(TEST_TIMEOUT) \
 		$(patsubst %,'$(MAKE) --no-print-directory VARIANT=release %',check-hot check-layers \
@@ -272,6 +296,7 @@ asan ubsan tsan: ## unit and integration tests under one sanitizer
 	@tests/lint/tally.sh '$@: ' build/$@.tally
 suite: unit-run
 	$(again) integ-run
+	$(again) compat-run
 
 # Everything over verbs, on a machine of its own that is emulated: what was built here runs there.
 # CASES='integ/* rail/loss-*' runs some; tests/rdma/cases.sh has the list.
@@ -291,7 +316,7 @@ check-rdma-uml: ## verbs benchmarks and mass cases, in a user-mode kernel at ful
 $(RDMA_LOAD): $(patsubst %.c,$(B)/%.o,$(wildcard tests/rdma/*.c)) $(LIB_A)
 	$(call say,LINK,$@)
 	$(Q)$(LINK) $^ $(DPDK_LIBS) $(VERBS_LIBS) $(LDLIBS)
-rdma-programs: $(INTEG) $(DEMO) $(RDMA_LOAD)
+rdma-programs: $(INTEG) $(COMPAT) $(DEMO) $(RDMA_LOAD)
 rdma-asan: $(INTEG)
 
 fuzz: ## build and run each fuzzer for FUZZ_SECONDS (clang)
@@ -315,10 +340,10 @@ cov-run:
 
 # --- reading the code without running it --------------------------------------
 format: ## rewrite sources with clang-format 14
-	$(Q)$(CLANG_FORMAT) --style=file -i $(ALL_C)
+	$(Q)$(CLANG_FORMAT) --style=file -i $(ALL_C) $(ALL_CC)
 format-check:
-	$(call say,FORMAT,$(words $(ALL_C)) files)
-	$(Q)$(CLANG_FORMAT) --style=file --dry-run --Werror $(ALL_C)
+	$(call say,FORMAT,$(words $(ALL_C) $(ALL_CC)) files)
+	$(Q)$(CLANG_FORMAT) --style=file --dry-run --Werror $(ALL_C) $(ALL_CC)
 
 lint: ## everything that reads code without running it
 	@.ci/deps build test lint
@@ -353,7 +378,7 @@ check-sizes:
 	@tests/lint/sizes.sh $(ALL_C)
 check-spdx:
 	$(call say,SPDX,)
-	@tests/lint/spdx.sh $(ALL_C) Makefile .ci/deps .ci/run $(wildcard tests/lint/*.sh tests/rdma/*.sh control/*.map)
+	@tests/lint/spdx.sh $(ALL_C) $(ALL_CC) Makefile .ci/deps .ci/run $(wildcard tests/lint/*.sh tests/rdma/*.sh control/*.map)
 check-glossary:
 	$(call say,WORDS,)
 	@tests/lint/glossary.sh README.md $(filter-out tests/%,$(ALL_C))
@@ -409,7 +434,9 @@ install: all ## honours DESTDIR, prefix, libdir, includedir
 	$(INSTALL) -d '$(DESTDIR)$(libdir)/pkgconfig' '$(DESTDIR)$(includedir)/$(NAME)'
 	$(INSTALL) -d '$(DESTDIR)$(bindir)'
 	$(INSTALL) -m 755 $(COMMAND) '$(DESTDIR)$(bindir)/$(NAME)'
+	$(INSTALL) -d '$(DESTDIR)$(includedir)/llm_datadist'
 	$(INSTALL) -m 644 $(PUBLIC_H) '$(DESTDIR)$(includedir)/$(NAME)/'
+	$(INSTALL) -m 644 $(PUBLIC_HPP) '$(DESTDIR)$(includedir)/llm_datadist/'
 	$(INSTALL) -m 755 $(LIB_SO) '$(DESTDIR)$(libdir)/lib$(NAME).so.$(VERSION)'
 	ln -sf lib$(NAME).so.$(VERSION) '$(DESTDIR)$(libdir)/lib$(NAME).so.$(ABI)'
 	ln -sf lib$(NAME).so.$(ABI) '$(DESTDIR)$(libdir)/lib$(NAME).so'
@@ -420,13 +447,13 @@ install: all ## honours DESTDIR, prefix, libdir, includedir
 uninstall: ## removes exactly what install wrote
 	rm -f $(foreach s,$(VERSION) $(ABI),'$(DESTDIR)$(libdir)/lib$(NAME).so.$(s)') \
 		'$(DESTDIR)$(bindir)/$(NAME)' '$(DESTDIR)$(libdir)/lib$(NAME).so' '$(DESTDIR)$(libdir)/pkgconfig/$(NAME).pc' \
-		$(PUBLIC_H:include/%='$(DESTDIR)$(includedir)/%')
-	-rmdir '$(DESTDIR)$(includedir)/$(NAME)' '$(DESTDIR)$(libdir)/pkgconfig' 2>/dev/null
+		$(PUBLIC_H:include/%='$(DESTDIR)$(includedir)/%') $(PUBLIC_HPP:include/%='$(DESTDIR)$(includedir)/%')
+	-rmdir '$(DESTDIR)$(includedir)/$(NAME)' '$(DESTDIR)$(includedir)/llm_datadist' '$(DESTDIR)$(libdir)/pkgconfig' 2>/dev/null
 
 check-install: ## install to a temporary root, build and run a program against it, uninstall
-	@.ci/deps build test
+	@.ci/deps build test fuzz
 	$(again) all
-	@MAKE='$(MAKE)' CC='$(CC)' PKG_CONFIG='$(PKG_CONFIG)' tests/install/check.sh
+	@MAKE='$(MAKE)' CC='$(CC)' CLANG='$(CLANG)' PKG_CONFIG='$(PKG_CONFIG)' tests/install/check.sh
 
 clean: ## remove build/
 	rm -rf build
@@ -434,5 +461,5 @@ clean: ## remove build/
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z -]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include $(OBJ:.o=.d) $(HELP:.o=.d) $(SIM:.o=.d) $(UNIT:%=%.d) $(INTEG:%=%.d) $(FUZZ:%=%.d) $(MICRO:%=%.d) \
+-include $(OBJ:.o=.d) $(HELP:.o=.d) $(COMPAT:%=%.d) $(COMPAT_HELP:.o=.d) $(SIM:.o=.d) $(UNIT:%=%.d) $(INTEG:%=%.d) $(FUZZ:%=%.d) $(MICRO:%=%.d) \
 	$(wildcard $(B)/perf/*.d $(B)/perf/demo/*.d $(B)/tests/rdma/*.d $(B)/perf/verbs/*.d $(B)/tests/fuzz/replay_main.d)

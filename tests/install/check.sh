@@ -4,7 +4,7 @@
 set -eu
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-make=${MAKE:-make} cc=${CC:-cc} pkg_config=${PKG_CONFIG:-pkg-config}
+make=${MAKE:-make} cc=${CC:-cc} clang=${CLANG:-clang-14} pkg_config=${PKG_CONFIG:-pkg-config}
 version=$(sed -n 's/^VERSION := //p' Makefile)
 log=$dir/log
 
@@ -21,7 +21,7 @@ root=$dir/root
 run_make install DESTDIR="$root" prefix=/usr libdir=/usr/lib/x86_64-linux-gnu
 find "$root" ! -type d | sed "s|^$root||" | sort >"$dir/installed"
 {
-	ls include/kvpush/*.h | sed 's|^include|/usr/include|'
+	ls include/kvpush/*.h include/llm_datadist/*.h | sed 's|^include|/usr/include|'
 	for suffix in "" .0 ".$version"; do echo "/usr/lib/x86_64-linux-gnu/libkvpush.so$suffix"; done
 	echo /usr/lib/x86_64-linux-gnu/pkgconfig/kvpush.pc
 	echo /usr/bin/kvpush
@@ -32,7 +32,9 @@ tests/lint/exports.sh "$root/usr/lib/x86_64-linux-gnu/libkvpush.so" control/kvpu
 	{ cat "$log"; exit 1; }
 run_make uninstall DESTDIR="$root" prefix=/usr libdir=/usr/lib/x86_64-linux-gnu
 find "$root" ! -type d | grep . && { echo "uninstall: left behind"; exit 1; }
-[ ! -e "$root/usr/include/kvpush" ] || { echo "uninstall: left /usr/include/kvpush behind"; exit 1; }
+for left in kvpush llm_datadist; do
+	[ ! -e "$root/usr/include/$left" ] || { echo "uninstall: left /usr/include/$left behind"; exit 1; }
+done
 say "DESTDIR, libdir: $(wc -l <"$dir/installed") files, none left by uninstall"
 
 # 2. A user's way: a prefix, then pkg-config.
@@ -53,6 +55,14 @@ $cc -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror $($pkg_config --cflags kv
 	"$dir/example.cc" $($pkg_config --libs kvpush)
 LD_LIBRARY_PATH=$prefix/lib "$dir/examplecc" || { echo "install: the C++ program sees another struct kvp_config"; exit 1; }
 say "C++17 program"
+# A user of LLM-DataDist: both compilers, two translation units, nothing but an include path and a library.
+for cxx in "g++" "$(echo "$clang" | sed 's/^clang/clang++/')"; do
+	# shellcheck disable=SC2046
+	$cxx -std=c++17 -Wall -Wextra -Werror -ftrapv $($pkg_config --cflags kvpush) -o "$dir/datadist" \
+		tests/install/datadist.cc tests/install/datadist_more.cc $($pkg_config --libs kvpush)
+	LD_LIBRARY_PATH=$prefix/lib timeout 60 "$dir/datadist" >"$log" 2>&1 || { cat "$log"; exit 1; }
+	say "LLM-DataDist program, $cxx: $(tail -1 "$log")"
+done
 tests/install/command.sh "$prefix/bin/kvpush" "$version" >"$log" || { cat "$log"; exit 1; }
 say "command: $(cat "$log")"
 run_make uninstall prefix="$prefix"
@@ -60,4 +70,4 @@ find "$prefix" ! -type d | grep . && { echo "uninstall: left behind"; exit 1; }
 
 after=$(git status --porcelain 2>/dev/null || true)
 [ "$before" = "$after" ] || { echo "install: changed the source tree"; exit 1; }
-echo "check-install: 4 passed, 0 failed"
+echo "check-install: 6 passed, 0 failed"

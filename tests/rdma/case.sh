@@ -20,6 +20,9 @@ integ/*)
 	export KVP_TEST_SLOW=${KVP_TEST_SLOW:-2} # emulated processors
 	exec "$RELEASE/tests/integ/test_${name#integ/}"
 	;;
+compat/*)
+	exec "$RELEASE/tests/compat/test_${name#compat/}"
+	;;
 asan/*)
 	export KVP_TEST_SLOW=${KVP_TEST_SLOW:-4}
 	export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1 UBSAN_OPTIONS=print_stacktrace=1

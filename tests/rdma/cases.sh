@@ -13,6 +13,9 @@ list() {
 	for program in "$RELEASE"/tests/integ/test_*; do
 		[[ -x $program && ${program##*/} != *.* ]] && echo "integ/${program##*/test_} 150"
 	done
+	for program in "$RELEASE"/tests/compat/test_*; do
+		[[ -x $program && ${program##*/} != *.* ]] && echo "compat/${program##*/test_} 150"
+	done
 	echo demo/replay 120
 	echo demo/spoiled-byte 60
 	# shellcheck source=tests/rdma/faults.sh
