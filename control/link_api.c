@@ -305,3 +305,76 @@ kvp_link_list(struct kvp_engine *engine, uint64_t *cluster_ids, size_t max, size
 	*count_out = count;
 	return KVP_SUCCESS;
 }
+
+/* Lock held. */
+static size_t
+remotes_fill(const struct kvp_link *link, struct kvp_remote_info *infos, size_t max)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < KVP_CACHES_MAX; i++) {
+		const struct kvp_remote *remote = link->remote[i];
+
+		if (remote == NULL || remote->is_gone)
+			continue;
+		if (count < max)
+			infos[count] = (struct kvp_remote_info){
+				.cache_id = remote->cache.id,
+				.num_tensors = remote->cache.num_tensors,
+				.num_blocks = remote->tensors[0].num_blocks,
+				.block_bytes = remote->tensors[0].block_bytes,
+			};
+		count++;
+	}
+	return count;
+}
+
+/* Lock held, link watched. The peer's answer comes after every announcement it made before. */
+static kvp_status
+catalogue_await(struct kvp_engine *engine, struct kvp_link *link, struct kvp_error *err)
+{
+	uint64_t deadline_ns = deadline_of(engine, 0);
+	uint64_t asked = ++link->sync_asked;
+
+	kvp_reactor_wake(&engine->reactor);
+	while (link->step == KVP_STEP_READY && link->sync_acked < asked) {
+		if (!kvp_engine_wait(engine, deadline_ns))
+			return kvp_fail(err, KVP_TIMEOUT,
+					"cluster %" PRIu64
+					" did not say in time which caches it has",
+					link->cluster_id);
+	}
+	return link->step == KVP_STEP_READY
+		       ? KVP_SUCCESS
+		       : kvp_fail(err, KVP_NOT_YET_LINK, "the link to cluster %" PRIu64 " ended",
+				  link->cluster_id);
+}
+
+kvp_status
+kvp_remote_list(struct kvp_engine *engine, uint64_t cluster_id, struct kvp_remote_info *infos,
+		size_t max, size_t *count_out)
+{
+	struct kvp_error *err = kvp_error_here();
+	kvp_status status = kvp_engine_check(engine, err);
+	struct kvp_link *link;
+
+	if (status != KVP_SUCCESS)
+		return status;
+	if (count_out == NULL || (infos == NULL && max > 0))
+		return kvp_fail(err, KVP_PARAM_INVALID, "%s is NULL",
+				count_out == NULL ? "count_out" : "infos");
+	pthread_mutex_lock(&engine->lock);
+	link = kvp_link_find(engine, cluster_id);
+	if (link == NULL || link->step != KVP_STEP_READY) {
+		status = kvp_fail(err, KVP_NOT_YET_LINK, "no usable link to cluster %" PRIu64,
+				  cluster_id);
+	} else {
+		link->watchers++;
+		status = catalogue_await(engine, link, err);
+		if (status == KVP_SUCCESS)
+			*count_out = remotes_fill(link, infos, max);
+		link->watchers--;
+	}
+	pthread_mutex_unlock(&engine->lock);
+	return status;
+}

@@ -77,6 +77,24 @@ kvp_link_query(struct kvp_engine *engine, uint64_t cluster_id, struct kvp_link_i
 KVP_API kvp_status
 kvp_link_list(struct kvp_engine *engine, uint64_t *cluster_ids, size_t max, size_t *count_out);
 
+/* A cache of a peer, as it was announced. */
+struct kvp_remote_info {
+	int64_t cache_id;
+	uint32_t num_tensors;
+	uint32_t unused;
+	uint64_t num_blocks;
+	uint64_t block_bytes; /* of its first tensor */
+};
+
+/*
+ * The caches of a linked peer, in no order, at most `max`; *count_out is the number there are. Asks the
+ * peer, so that what it registered before this call is among them. Outputs untouched: NOT_YET_LINK,
+ * PARAM_INVALID, TIMEOUT (the engine's timeout_ms).
+ */
+KVP_API kvp_status
+kvp_remote_list(struct kvp_engine *engine, uint64_t cluster_id, struct kvp_remote_info *infos,
+		size_t max, size_t *count_out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -749,6 +749,46 @@ link_query__counts(void **state)
 	caches_close(&src, &dst);
 }
 
+static void
+remote_list__is_what_was_announced(void **state)
+{
+	const struct pair *pair = *state;
+	struct pair_shape other = plain;
+	struct kvp_remote_info info[4];
+	struct pair_cache src, dst;
+	size_t count = 99;
+
+	assert_refused(KVP_FAILED, "engine", kvp_remote_list(NULL, PAIR_B, info, 4, &count));
+	assert_refused(KVP_PARAM_INVALID, "infos",
+		       kvp_remote_list(pair->a, PAIR_B, NULL, 1, &count));
+	assert_refused(KVP_PARAM_INVALID, "count_out",
+		       kvp_remote_list(pair->a, PAIR_B, info, 4, NULL));
+	assert_refused(KVP_NOT_YET_LINK, "cluster 5", kvp_remote_list(pair->a, 5, info, 4, &count));
+	assert_int_equal(count, 99);
+	assert_ok(kvp_remote_list(pair->a, PAIR_B, NULL, 0, &count));
+	assert_int_equal(count, 0);
+	other.block_bytes = 512;
+	other.tensors = 2;
+	pair_cache_open(&src, pair->b, &plain, 1);
+	pair_cache_open(&dst, pair->b, &other, 2);
+	assert_ok(kvp_remote_list(pair->a, PAIR_B, info, 1, &count)); /* it asks */
+	assert_int_equal(count, 2);
+	assert_ok(kvp_remote_list(pair->a, PAIR_B, info, 4, &count));
+	assert_int_equal(count, 2);
+	for (size_t i = 0; i < 2; i++) {
+		bool is_first = info[i].cache_id == src.id;
+
+		assert_true(is_first || info[i].cache_id == dst.id);
+		assert_int_equal(info[i].num_tensors, is_first ? 4 : 2);
+		assert_int_equal(info[i].num_blocks, 16);
+		assert_int_equal(info[i].block_bytes, is_first ? BLOCK : 512);
+	}
+	pair_cache_close(&dst);
+	assert_ok(kvp_remote_list(pair->a, PAIR_B, info, 4, &count));
+	assert_int_equal(count, 1);
+	pair_cache_close(&src);
+}
+
 int
 main(void)
 {
@@ -773,6 +813,7 @@ main(void)
 		PAIR_TEST(push_blocks__of_unequal_blocks),
 		PAIR_TEST(push_submit__from_many_threads),
 		PAIR_TEST(link_query__counts),
+		PAIR_TEST(remote_list__is_what_was_announced),
 	};
 
 	return PAIR_RUN(tests);
