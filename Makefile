@@ -15,6 +15,9 @@ libdir       ?= $(exec_prefix)/lib
 bindir       ?= $(exec_prefix)/bin
 includedir   ?= $(prefix)/include
 DESTDIR      ?=
+# Where this prefix's python3 looks for packages.
+PYTHON       ?= python3
+pythondir    ?= $(prefix)/lib/$(if $(filter /usr,$(prefix)),python3,$(or $(call once,PYTHON_FOLDER,$(PYTHON) -c 'import sys; print("python%d.%d" % sys.version_info[:2])' 2>/dev/null),python3))/dist-packages
 CC           ?= cc
 CFLAGS       ?= -O2 -g
 V            ?= 0
@@ -70,7 +73,7 @@ ifeq ($(origin CXX),default)
 CXX := $(if $(IS_CLANG),$(patsubst clang%,clang++%,$(notdir $(CC))),g++)
 endif
 CXX_WARN := $(filter-out -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition,$(WARN))
-KVP_CXXFLAGS := -std=gnu++17 -fPIC -pthread -MMD -MP $(CXX_WARN) -Iinclude -Itests/compat
+KVP_CXXFLAGS := -std=gnu++17 -fPIC -pthread -MMD -MP $(CXX_WARN) -Iinclude -Iengine -Itests/compat
 
 # --- DPDK: its static archives, hidden inside the library ---------------------
 # Named one by one: `pkg-config --static --libs libdpdk` would pull in every
@@ -112,6 +115,7 @@ COMPAT_HELP := $(patsubst %.cc,$(B)/%.o,$(sort $(filter-out $(wildcard tests/com
 REPLAY := $(FUZZ:$(B)/tests/fuzz/fuzz_%=$(B)/tests/fuzz/replay_%)
 COMMAND := $(B)/$(NAME)
 MICRO := $(patsubst %.c,$(B)/%,$(sort $(wildcard perf/micro/*.c)))
+MICRO_CXX := $(patsubst %.cc,$(B)/%,$(sort $(wildcard perf/micro/*.cc)))
 DEMO := $(if $(wildcard perf/demo/*.c),$(B)/perf/demo/kvpush-demo)
 LATENCY := $(if $(wildcard perf/latency.c),$(B)/perf/kvpush-latency)
 BESIDE := $(if $(wildcard perf/verbs/*.c),$(B)/perf/kvpush-verbs)
@@ -119,6 +123,7 @@ RDMA_LOAD := $(if $(wildcard tests/rdma/*.c),$(B)/tests/rdma/load)
 LIMITS := $(patsubst %.c,$(B)/%.o,$(wildcard perf/limits.c))
 PUBLIC_H := $(sort $(wildcard include/$(NAME)/*.h))
 PUBLIC_HPP := $(sort $(wildcard include/llm_datadist/*.h)) # LLM-DataDist's names, C++ only
+PUBLIC_PY := $(sort $(wildcard control/python/$(NAME)/*.py control/python/$(NAME)/py.typed))
 ALL_CC := $(sort $(PUBLIC_HPP) $(wildcard tests/compat/*.cc tests/compat/*.h tests/compat/*/*.h perf/micro/*.cc))
 ALL_C := $(sort $(wildcard engine/*.[ch] dataplane/*.[ch] dataplane/*/*.[ch] control/*.[ch] control/*/*.[ch] \
 	include/$(NAME)/*.h tests/*/*.[ch] tests/fake/*/*.[ch] perf/*.[ch] perf/*/*.[ch]))
@@ -202,7 +207,11 @@ $(MICRO): %: %.o $(LIB_A)
 	$(call say,LINK,$@)
 	$(Q)$(LINK) $^ $(DPDK_LIBS) $(VERBS_LIBS) $(LDLIBS)
 
-programs: $(DEMO) $(LATENCY) $(BESIDE) $(MICRO)
+$(MICRO_CXX): %: %.o $(LIB_A)
+	$(call say,LINK,$@)
+	$(Q)$(LINK_CXX) $^ $(DPDK_LIBS) $(VERBS_LIBS) $(LDLIBS)
+
+programs: $(DEMO) $(LATENCY) $(BESIDE) $(MICRO) $(MICRO_CXX)
 
 demo: ## show a push between two processes; sets the machine up first (ARGS=...)
 	@.ci/deps build
@@ -211,9 +220,9 @@ demo-run: $(DEMO)
 	$(Q)$(DEMO) $(ARGS)
 
 bench: ## run the latency benchmark and the micro-benchmarks
-	@.ci/deps build
-	$(again) $(LATENCY) $(MICRO)
-	@for m in $(LATENCY) $(MICRO); do printf '\n== %s\n' "$$m"; $$m || exit 1; done
+	@.ci/deps build test
+	$(again) $(LATENCY) $(MICRO) $(MICRO_CXX)
+	@for m in $(LATENCY) $(MICRO) $(MICRO_CXX); do printf '\n== %s\n' "$$m"; $$m || exit 1; done
 
 # --- tests ----------------------------------------------------------------------
 # A test is linked with its helpers (tests/fake/, files beside it not called
@@ -261,8 +270,10 @@ unit-run: $(UNIT)
 	@$(RUN) $(UNIT:%='$(CALM) %')
 integ-run: $(INTEG)
 	@$(RUN) $(INTEG:%='$(CALM) %')
-compat-run: $(COMPAT)
-	@$(RUN) $(COMPAT:%='$(CALM) %')
+# Python loads the library itself, which a sanitizer's runtime would have to be loaded before.
+compat-run: $(COMPAT) $(if $(filter release,$(VARIANT)),$(LIB_SO))
+	@$(RUN) $(COMPAT:%='$(CALM) %') $(if $(filter release,$(VARIANT)),'env PYTHONDONTWRITEBYTECODE=1 \
+		PYTHONPATH=control/python KVPUSH_LIBRARY=$(B)/lib$(NAME).so $(PYTHON) tests/compat/test_python.py')
 replay-run: $(REPLAY)
 	@$(RUN) $(foreach r,$(REPLAY),'$(CALM) $(r) $(wildcard tests/fuzz/corpus/$(patsubst replay_%,fuzz_%,$(notdir $(r))))')
 
@@ -316,7 +327,7 @@ check-rdma-uml: ## verbs benchmarks and mass cases, in a user-mode kernel at ful
 $(RDMA_LOAD): $(patsubst %.c,$(B)/%.o,$(wildcard tests/rdma/*.c)) $(LIB_A)
 	$(call say,LINK,$@)
 	$(Q)$(LINK) $^ $(DPDK_LIBS) $(VERBS_LIBS) $(LDLIBS)
-rdma-programs: $(INTEG) $(COMPAT) $(DEMO) $(RDMA_LOAD)
+rdma-programs: $(INTEG) $(COMPAT) $(LIB_SO) $(DEMO) $(RDMA_LOAD)
 rdma-asan: $(INTEG)
 
 fuzz: ## build and run each fuzzer for FUZZ_SECONDS (clang)
@@ -378,7 +389,7 @@ check-sizes:
 	@tests/lint/sizes.sh $(ALL_C)
 check-spdx:
 	$(call say,SPDX,)
-	@tests/lint/spdx.sh $(ALL_C) $(ALL_CC) Makefile .ci/deps .ci/run $(wildcard tests/lint/*.sh tests/rdma/*.sh control/*.map)
+	@tests/lint/spdx.sh $(ALL_C) $(ALL_CC) $(filter %.py,$(PUBLIC_PY)) $(wildcard tests/*/*.py) Makefile .ci/deps .ci/run $(wildcard tests/lint/*.sh tests/rdma/*.sh control/*.map)
 check-glossary:
 	$(call say,WORDS,)
 	@tests/lint/glossary.sh README.md $(filter-out tests/%,$(ALL_C))
@@ -437,6 +448,8 @@ install: all ## honours DESTDIR, prefix, libdir, includedir
 	$(INSTALL) -d '$(DESTDIR)$(includedir)/llm_datadist'
 	$(INSTALL) -m 644 $(PUBLIC_H) '$(DESTDIR)$(includedir)/$(NAME)/'
 	$(INSTALL) -m 644 $(PUBLIC_HPP) '$(DESTDIR)$(includedir)/llm_datadist/'
+	$(INSTALL) -d '$(DESTDIR)$(pythondir)/$(NAME)'
+	$(INSTALL) -m 644 $(PUBLIC_PY) '$(DESTDIR)$(pythondir)/$(NAME)/'
 	$(INSTALL) -m 755 $(LIB_SO) '$(DESTDIR)$(libdir)/lib$(NAME).so.$(VERSION)'
 	ln -sf lib$(NAME).so.$(VERSION) '$(DESTDIR)$(libdir)/lib$(NAME).so.$(ABI)'
 	ln -sf lib$(NAME).so.$(ABI) '$(DESTDIR)$(libdir)/lib$(NAME).so'
@@ -447,13 +460,15 @@ install: all ## honours DESTDIR, prefix, libdir, includedir
 uninstall: ## removes exactly what install wrote
 	rm -f $(foreach s,$(VERSION) $(ABI),'$(DESTDIR)$(libdir)/lib$(NAME).so.$(s)') \
 		'$(DESTDIR)$(bindir)/$(NAME)' '$(DESTDIR)$(libdir)/lib$(NAME).so' '$(DESTDIR)$(libdir)/pkgconfig/$(NAME).pc' \
-		$(PUBLIC_H:include/%='$(DESTDIR)$(includedir)/%') $(PUBLIC_HPP:include/%='$(DESTDIR)$(includedir)/%')
-	-rmdir '$(DESTDIR)$(includedir)/$(NAME)' '$(DESTDIR)$(includedir)/llm_datadist' '$(DESTDIR)$(libdir)/pkgconfig' 2>/dev/null
+		$(PUBLIC_H:include/%='$(DESTDIR)$(includedir)/%') $(PUBLIC_HPP:include/%='$(DESTDIR)$(includedir)/%') \
+		$(foreach f,$(notdir $(PUBLIC_PY)),'$(DESTDIR)$(pythondir)/$(NAME)/$(f)')
+	rm -rf '$(DESTDIR)$(pythondir)/$(NAME)/__pycache__'
+	-rmdir '$(DESTDIR)$(pythondir)/$(NAME)' '$(DESTDIR)$(includedir)/$(NAME)' '$(DESTDIR)$(includedir)/llm_datadist' '$(DESTDIR)$(libdir)/pkgconfig' 2>/dev/null
 
 check-install: ## install to a temporary root, build and run a program against it, uninstall
 	@.ci/deps build test fuzz
 	$(again) all
-	@MAKE='$(MAKE)' CC='$(CC)' CLANG='$(CLANG)' PKG_CONFIG='$(PKG_CONFIG)' tests/install/check.sh
+	@MAKE='$(MAKE)' CC='$(CC)' CLANG='$(CLANG)' PYTHON='$(PYTHON)' PKG_CONFIG='$(PKG_CONFIG)' tests/install/check.sh
 
 clean: ## remove build/
 	rm -rf build
@@ -461,5 +476,5 @@ clean: ## remove build/
 help: ## this list
 	@awk -F':.*## ' '/^[a-z][a-z -]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
--include $(OBJ:.o=.d) $(HELP:.o=.d) $(COMPAT:%=%.d) $(COMPAT_HELP:.o=.d) $(SIM:.o=.d) $(UNIT:%=%.d) $(INTEG:%=%.d) $(FUZZ:%=%.d) $(MICRO:%=%.d) \
+-include $(OBJ:.o=.d) $(HELP:.o=.d) $(COMPAT:%=%.d) $(COMPAT_HELP:.o=.d) $(MICRO_CXX:%=%.d) $(SIM:.o=.d) $(UNIT:%=%.d) $(INTEG:%=%.d) $(FUZZ:%=%.d) $(MICRO:%=%.d) \
 	$(wildcard $(B)/perf/*.d $(B)/perf/demo/*.d $(B)/tests/rdma/*.d $(B)/perf/verbs/*.d $(B)/tests/fuzz/replay_main.d)

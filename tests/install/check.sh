@@ -25,6 +25,7 @@ find "$root" ! -type d | sed "s|^$root||" | sort >"$dir/installed"
 	for suffix in "" .0 ".$version"; do echo "/usr/lib/x86_64-linux-gnu/libkvpush.so$suffix"; done
 	echo /usr/lib/x86_64-linux-gnu/pkgconfig/kvpush.pc
 	echo /usr/bin/kvpush
+	ls control/python/kvpush/*.py control/python/kvpush/py.typed | sed 's|^control/python|/usr/lib/python3/dist-packages|'
 } | sort >"$dir/expected"
 diff "$dir/expected" "$dir/installed" || { echo "install: '<' was expected, '>' is there"; exit 1; }
 ! grep -n "$dir" "$root/usr/lib/x86_64-linux-gnu/pkgconfig/kvpush.pc" || { echo "install: DESTDIR in the .pc"; exit 1; }
@@ -32,8 +33,8 @@ tests/lint/exports.sh "$root/usr/lib/x86_64-linux-gnu/libkvpush.so" control/kvpu
 	{ cat "$log"; exit 1; }
 run_make uninstall DESTDIR="$root" prefix=/usr libdir=/usr/lib/x86_64-linux-gnu
 find "$root" ! -type d | grep . && { echo "uninstall: left behind"; exit 1; }
-for left in kvpush llm_datadist; do
-	[ ! -e "$root/usr/include/$left" ] || { echo "uninstall: left /usr/include/$left behind"; exit 1; }
+for left in include/kvpush include/llm_datadist lib/python3/dist-packages/kvpush; do
+	[ ! -e "$root/usr/$left" ] || { echo "uninstall: left /usr/$left behind"; exit 1; }
 done
 say "DESTDIR, libdir: $(wc -l <"$dir/installed") files, none left by uninstall"
 
@@ -63,6 +64,9 @@ for cxx in "g++" "$(echo "$clang" | sed 's/^clang/clang++/')"; do
 	LD_LIBRARY_PATH=$prefix/lib timeout 60 "$dir/datadist" >"$log" 2>&1 || { cat "$log"; exit 1; }
 	say "LLM-DataDist program, $cxx: $(tail -1 "$log")"
 done
+packages=$(echo "$prefix"/lib/python3*/dist-packages)
+PYTHONPATH=$packages timeout 60 ${PYTHON:-python3} tests/install/example.py "$version" >"$log" 2>&1 || { cat "$log"; exit 1; }
+say "Python program: $(tail -1 "$log")"
 tests/install/command.sh "$prefix/bin/kvpush" "$version" >"$log" || { cat "$log"; exit 1; }
 say "command: $(cat "$log")"
 run_make uninstall prefix="$prefix"
@@ -70,4 +74,4 @@ find "$prefix" ! -type d | grep . && { echo "uninstall: left behind"; exit 1; }
 
 after=$(git status --porcelain 2>/dev/null || true)
 [ "$before" = "$after" ] || { echo "install: changed the source tree"; exit 1; }
-echo "check-install: 6 passed, 0 failed"
+echo "check-install: 7 passed, 0 failed"

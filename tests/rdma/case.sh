@@ -20,6 +20,10 @@ integ/*)
 	export KVP_TEST_SLOW=${KVP_TEST_SLOW:-2} # emulated processors
 	exec "$RELEASE/tests/integ/test_${name#integ/}"
 	;;
+compat/python)
+	export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=control/python KVPUSH_LIBRARY=$RELEASE/libkvpush.so
+	exec python3 tests/compat/test_python.py
+	;;
 compat/*)
 	exec "$RELEASE/tests/compat/test_${name#compat/}"
 	;;

@@ -16,6 +16,7 @@ list() {
 	for program in "$RELEASE"/tests/compat/test_*; do
 		[[ -x $program && ${program##*/} != *.* ]] && echo "compat/${program##*/test_} 150"
 	done
+	echo compat/python 150
 	echo demo/replay 120
 	echo demo/spoiled-byte 60
 	# shellcheck source=tests/rdma/faults.sh
