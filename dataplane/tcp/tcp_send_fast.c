@@ -264,6 +264,8 @@ kvp_tcp_notify(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t no
 		return 1;
 	if (ep->is_dead)
 		return -1;
+	/* One that is on its way is not refused: the deadline may come before the answer. */
+	part->is_refused = part->notify_state == KVP_NOTIFY_REFUSED;
 	if (due == 0 || kvp_tcp_tx_is_busy(ep) || ep->slots_free == 0)
 		return 0;
 	KVP_ASSERT(transfer->notify_bytes <= KVP_NOTIFY_BYTES_MAX);

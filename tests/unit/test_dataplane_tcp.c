@@ -328,9 +328,14 @@ notify__waits_for_credit_and_is_tried_again(void **state)
 	memset(job.transfer->notify_payload, 0xA5, KVP_NOTIFY_BYTES_MAX);
 	assert_true(rig_run(&rig, &job, 1));
 	rig.b.inbox.free = 0;
+	/* On its way is not refused: a deadline now would be a TIMEOUT. */
+	job.part->is_refused = true;
+	assert_int_equal(kvp_tcp_transport.notify(rig.a.endpoint, job.part, rig.now_ns), 0);
+	assert_false(job.part->is_refused);
 	assert_int_equal(notify_for(&rig, &job, 20), 0);
 	assert_int_equal(job.part->notify_state, KVP_NOTIFY_REFUSED);
 	assert_int_equal(job.part->requests_inflight, 0);
+	assert_true(job.part->is_refused);
 	assert_false(kvp_tcp_transport.arm(rig.a.endpoint)); /* the lane may nap meanwhile */
 	/* It stays refused while it is tried again, so that a deadline finds the reason. */
 	for (int i = 0; i < 5000; i++) {
