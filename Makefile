@@ -135,7 +135,7 @@ LIB_SO := $(B)/lib$(NAME).so
 .DELETE_ON_ERROR:
 .SECONDARY:
 .PHONY: all deps demo demo-run check check-run unit integ compat replay unit-run integ-run compat-run replay-run \
-	suite programs check-rdma check-rdma-uml rdma-programs rdma-asan asan ubsan tsan fuzz fuzz-run cov cov-run bench format format-check lint \
+	suite programs check-fault check-rdma check-rdma-uml rdma-programs rdma-asan asan ubsan tsan fuzz fuzz-run cov cov-run bench format format-check lint \
 	lint-run tidy cppcheck check-hot check-layers check-headers check-exports check-readme check-command \
 	check-sizes check-spdx check-glossary check-deps install uninstall check-install clean help
 
@@ -299,6 +299,15 @@ check-run:
 		$(patsubst %,'$(MAKE) --no-print-directory VARIANT=release %',check-hot check-layers \
 			check-headers check-exports check-readme check-command check-deps)
 	@tests/lint/tally.sh '' build/check.tally
+
+# Transfers ended at random moments, whose blocks change hands at once: as many as prove something.
+TRIALS ?= 10000
+check-fault: ## 10,000 ended transfers per transport, direction and kind, with canaries (TRIALS=...)
+	@.ci/deps build test
+	$(again) VARIANT=release $(patsubst %,build/release/tests/integ/%,test_canary)
+	@rm -f build/$@.tally
+	@KVP_TEST_TRIALS=$(TRIALS) TALLY=build/$@.tally LOGS=build/release/log tests/lint/run.sh 900 build/release/tests/integ/test_canary
+	@tests/lint/tally.sh 'fault: ' build/$@.tally
 
 asan ubsan tsan: ## unit and integration tests under one sanitizer
 	@.ci/deps build test
