@@ -21,8 +21,9 @@ struct ring {
 	uint64_t low[BLOCKS / 2], high[BLOCKS / 2]; /* halves of every cache */
 };
 
+/* The engine at `tight` keeps no more than 16 events. */
 static void
-ring_open(struct ring *ring, const char *transports, uint32_t lanes)
+ring_open_tight(struct ring *ring, const char *transports, uint32_t lanes, uint32_t tight)
 {
 	memset(ring, 0, sizeof(*ring));
 	for (uint32_t i = 0; i < ENGINES; i++) {
@@ -30,6 +31,7 @@ ring_open(struct ring *ring, const char *transports, uint32_t lanes)
 
 		pair_config(&config, cluster[i], transports);
 		config.lanes = lanes;
+		config.max_events = i == tight ? 16 : config.max_events;
 		assert_ok(kvp_open(&config, &ring->engine[i]));
 		pair_cache_open(&ring->cache[i], ring->engine[i], &shape, i);
 	}
@@ -40,6 +42,12 @@ ring_open(struct ring *ring, const char *transports, uint32_t lanes)
 		ring->low[i] = i;
 		ring->high[i] = BLOCKS / 2 + i;
 	}
+}
+
+static void
+ring_open(struct ring *ring, const char *transports, uint32_t lanes)
+{
+	ring_open_tight(ring, transports, lanes, ENGINES);
 }
 
 static void
@@ -372,11 +380,76 @@ transports__first_in_common_is_used(void **state)
 		skip(); /* needs two transports */
 }
 
+#define STALLED 8U
+#define PASSING 40U
+
+/* Nobody polls the events of engine 1, and its queue is full: pushes with notification wait there. */
+static void
+fill_up(const struct ring *ring, struct kvp_push *push)
+{
+	push->timeout_ms = PAIR_SLOW(100);
+	/* Over verbs each queue pair has receives of its own: the last ones are found one by one. */
+	for (uint32_t refused = 0; refused < 8;) {
+		kvp_status status = kvp_push_blocks(ring->engine[0], push);
+
+		refused = status == KVP_SUCCESS ? 0 : refused + 1;
+		assert_true(status == KVP_SUCCESS || status == KVP_NO_CREDIT);
+	}
+}
+
+/* One receiver is full, another is not: only pushes to the first wait, until their deadline. */
+static void
+full_receiver__stalls_its_own_senders_alone(void **state)
+{
+	struct kvp_transfer *stalled[STALLED];
+	struct kvp_push to_full, to_free;
+	struct pair_move move;
+	struct kvp_event event;
+	struct ring ring;
+	uint64_t start_ms;
+
+	ring_open_tight(&ring, *state, 1, 1);
+	move = low_to_high(&ring);
+	to_full = pair_push(&ring.cache[0], cluster[1], &ring.cache[1], &move);
+	to_free = pair_push(&ring.cache[0], cluster[2], &ring.cache[2], &move);
+	to_full.notify = to_free.notify = (struct kvp_notify){.enabled = 1};
+	fill_up(&ring, &to_full);
+	to_full.timeout_ms = PAIR_SLOW(3000);
+	start_ms = pair_now_ms();
+	for (uint32_t i = 0; i < STALLED; i++)
+		assert_ok(kvp_push_submit(ring.engine[0], &to_full, &stalled[i]));
+	for (uint32_t i = 0; i < PASSING; i++) {
+		to_free.notify.tag = i;
+		assert_ok(kvp_push_blocks(ring.engine[0], &to_free));
+		do
+			pair_event_is(ring.engine[2], KVP_EVENT_PUSH_ARRIVED, cluster[0], &event);
+		while (event.tag != i);
+	}
+	/* All of them before one of those that wait gave up. */
+	assert_true(pair_now_ms() - start_ms < PAIR_SLOW(3000));
+	for (uint32_t i = 0; i < STALLED; i++) {
+		assert_status(KVP_NO_CREDIT, kvp_transfer_wait(stalled[i], UINT32_MAX));
+		kvp_transfer_free(stalled[i]);
+	}
+	assert_in_range(pair_now_ms() - start_ms, PAIR_SLOW(3000) - 1, PAIR_SLOW(3300));
+	/* Room again: it goes on. */
+	while (pair_event_next(ring.engine[1], PAIR_SLOW(50), &event) == KVP_SUCCESS)
+		;
+	to_full.timeout_ms = PAIR_LONG_MS;
+	assert_ok(kvp_push_blocks(ring.engine[0], &to_full));
+	pair_model_move(&ring.cache[1], &ring.cache[0], &move);
+	pair_model_move(&ring.cache[2], &ring.cache[0], &move);
+	pair_cache_check(&ring.cache[1], "full one's cache");
+	pair_cache_check(&ring.cache[2], "free one's cache");
+	ring_close(&ring);
+}
+
 int
 main(void)
 {
 	const struct CMUnitTest tests[] = {
 		PAIR_BOTH(engines__are_client_and_server_at_once),
+		PAIR_BOTH(full_receiver__stalls_its_own_senders_alone),
 		PAIR_BOTH(closing_one__leaves_the_others),
 		PAIR_BOTH(relinking_one__leaves_the_others),
 		PAIR_BOTH(links_that_cross__become_one),
