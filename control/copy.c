@@ -19,8 +19,7 @@
 #include "request.h"
 #include "state.h"
 
-#define HOT_BYTES  (256U << 10) /* copies up to this stay in the CPU's caches */
-#define SWAP_BYTES 8192U        /* exchanged at once: three of them fit the first-level cache */
+#define SWAP_BYTES 8192U /* exchanged at once: three of them fit the first-level cache */
 #define EXTENTS    32U
 
 /* The two caches of a call, held. `from` and `to` may be one. */
@@ -196,7 +195,7 @@ static void
 plan_run(const struct work *work, bool is_exchange)
 {
 	const struct kvp_copy_kernels *kernels = kvp_copy_kernels();
-	kvp_copy_fn copy = work->plan.bytes <= HOT_BYTES ? kernels->hot : kernels->cold;
+	kvp_copy_fn copy = work->plan.bytes <= KVP_COPY_HOT_BYTES ? kernels->hot : kernels->cold;
 	struct kvp_extent extent[EXTENTS];
 	struct kvp_cursor cursor;
 	uint32_t count;

@@ -4,9 +4,8 @@
 #include <sched.h>
 #include <string.h>
 
+#include "copy.h"
 #include "lane.h"
-
-#define HOT_BYTES (256U << 10) /* transfers up to this stay in the caches: cached copies */
 
 void
 kvp_launch_split(struct kvp_transfer *transfer, const struct kvp_path *path, uint32_t parts_max,
@@ -15,7 +14,7 @@ kvp_launch_split(struct kvp_transfer *transfer, const struct kvp_path *path, uin
 	const uint32_t endpoints = path->config.endpoints;
 	uint64_t first[KVP_PARTS_MAX + 1];
 
-	transfer->is_hot = transfer->plan.bytes <= HOT_BYTES;
+	transfer->is_hot = transfer->plan.bytes <= KVP_COPY_HOT_BYTES;
 	transfer->parts =
 		kvp_plan_split(&transfer->plan, parts_max < endpoints ? parts_max : endpoints,
 			       path->transport->caps.part_bytes_min, first);

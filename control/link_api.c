@@ -7,6 +7,7 @@
 #include "address.h"
 #include "report.h"
 #include "state.h"
+#include "total.h"
 #include "wake.h"
 
 #define MERGE_NS 200000000U /* for the link that was kept to show up */

@@ -9,18 +9,13 @@
 #include "histogram.h"
 #include "report.h"
 #include "state.h"
-
-static uint64_t
-of(const _Atomic uint64_t *total)
-{
-	return atomic_load_explicit(total, memory_order_relaxed);
-}
+#include "total.h"
 
 /* To a sum that is ours, or the engine's under its lock. */
 static void
 add(_Atomic uint64_t *total, const _Atomic uint64_t *by)
 {
-	atomic_fetch_add_explicit(total, of(by), memory_order_relaxed);
+	atomic_fetch_add_explicit(total, kvp_total(by), memory_order_relaxed);
 }
 
 static void
@@ -33,8 +28,8 @@ merge(struct kvp_tally *into, const struct kvp_tally *from)
 	add(&into->runs, &from->runs);
 	add(&into->requests, &from->requests);
 	add(&into->latency_sum, &from->latency_sum);
-	if (of(&from->latency_max) > of(&into->latency_max))
-		atomic_store_explicit(&into->latency_max, of(&from->latency_max),
+	if (kvp_total(&from->latency_max) > kvp_total(&into->latency_max))
+		atomic_store_explicit(&into->latency_max, kvp_total(&from->latency_max),
 				      memory_order_relaxed);
 	for (uint32_t i = 0; i < KVP_STATS_REASONS; i++)
 		add(&into->ended[i], &from->ended[i]);
@@ -71,22 +66,22 @@ percentile(const struct kvp_histogram *histogram, double share, uint64_t max)
 static void
 report(const struct kvp_tally *tally, struct kvp_histogram *latency, struct kvp_stats *stats)
 {
-	uint64_t max = of(&tally->latency_max);
-	uint64_t ended = of(&tally->pushes) + of(&tally->pulls);
+	uint64_t max = kvp_total(&tally->latency_max);
+	uint64_t ended = kvp_total(&tally->pushes) + kvp_total(&tally->pulls);
 
 	*stats = (struct kvp_stats){
-		.pushes = of(&tally->pushes),
-		.pulls = of(&tally->pulls),
-		.bytes = of(&tally->bytes),
-		.pieces = of(&tally->pieces),
-		.runs = of(&tally->runs),
-		.requests = of(&tally->requests),
-		.latency_mean_ns = ended == 0 ? 0 : of(&tally->latency_sum) / ended,
+		.pushes = kvp_total(&tally->pushes),
+		.pulls = kvp_total(&tally->pulls),
+		.bytes = kvp_total(&tally->bytes),
+		.pieces = kvp_total(&tally->pieces),
+		.runs = kvp_total(&tally->runs),
+		.requests = kvp_total(&tally->requests),
+		.latency_mean_ns = ended == 0 ? 0 : kvp_total(&tally->latency_sum) / ended,
 		.latency_max_ns = max,
 	};
 	for (uint32_t i = 0; i < KVP_STATS_REASONS; i++) {
 		stats->error[i].status = kvp_tally_status(i);
-		stats->error[i].ended = of(&tally->ended[i]);
+		stats->error[i].ended = kvp_total(&tally->ended[i]);
 		stats->failed += stats->error[i].ended;
 	}
 	for (uint32_t i = 0; i < KVP_TALLY_BUCKETS; i++)
@@ -142,7 +137,7 @@ kvp_stats_query(struct kvp_engine *engine, struct kvp_stats *stats_out)
 	stats_out->links = links;
 	stats_out->in_flight = atomic_load_explicit(&engine->holds, memory_order_relaxed);
 	for (uint32_t i = 0; i < KVP_STATS_REASONS; i++) {
-		stats_out->error[i].refused = of(&engine->refused[i]);
+		stats_out->error[i].refused = kvp_total(&engine->refused[i]);
 		stats_out->refused += stats_out->error[i].refused;
 	}
 	free(query);

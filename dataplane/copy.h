@@ -14,6 +14,9 @@
 
 #include "compiler.h"
 
+#define KVP_COPY_HOT_BYTES \
+	(256U << 10) /* what moves together and is no more stays in the CPU's caches */
+
 typedef void (*kvp_copy_fn)(void *dst, const void *src, size_t bytes);
 
 struct kvp_copy_kernels {

@@ -26,6 +26,7 @@
 #include "caps.h"
 #include "error.h"
 #include "layout.h"
+#include "total.h"
 #include "transfer.h"
 #include "wire.h"
 
@@ -218,7 +219,8 @@ struct kvp_transport {
 	/* [L] Poll what came in: acknowledgements, notifications, the peer's requests. Returns work done. */
 	uint32_t (*progress)(struct kvp_endpoint *endpoint, uint64_t now_ns);
 	/* [L] Turn some of part's cursor into work, inside its window, one bounded step. Returns work done;
-	   calls kvp_lane_part_moved when all its bytes have landed. */
+	   calls kvp_lane_part_moved when all its bytes have landed. A part of an open push has none: its
+	   layers have landed, and once their arrival is told as far as the transport has to, it has moved. */
 	uint32_t (*post)(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_ns);
 	/* [L] Deliver part's notification (part->is_refused is set before; clear it when 0 has another
 	   reason than the receiver): 1 delivered, 0 not yet (called again), -1 the endpoint failed. */
@@ -247,13 +249,5 @@ extern const struct kvp_transport *const kvp_transports[KVP_TRANSPORTS];
 /* The transport called `name`, or NULL; *slot_out its index in kvp_transports (may be NULL). */
 const struct kvp_transport *
 kvp_transport_find(const char *name, uint32_t *slot_out);
-
-/* Single writer: load + store, no locked instruction. */
-static inline void
-kvp_total_add(_Atomic uint64_t *total, uint64_t by)
-{
-	atomic_store_explicit(total, atomic_load_explicit(total, memory_order_relaxed) + by,
-			      memory_order_relaxed);
-}
 
 #endif /* KVP_DATAPLANE_TRANSPORT_H */

@@ -2,6 +2,7 @@
 #include "tally.h"
 
 #include "histogram.h"
+#include "total.h"
 
 #define LATENCY_MAX ((UINT64_C(1) << 40) - 1)
 
@@ -28,31 +29,23 @@ kvp_tally_status(uint32_t place)
 	return reason[place];
 }
 
-/* Single writer: load + store, no locked instruction. */
-static inline void
-add(_Atomic uint64_t *total, uint64_t by)
-{
-	atomic_store_explicit(total, atomic_load_explicit(total, memory_order_relaxed) + by,
-			      memory_order_relaxed);
-}
-
 void
 kvp_tally_add(struct kvp_tally *tally, const struct kvp_tally_item *item)
 {
 	uint64_t ns = item->latency_ns < LATENCY_MAX ? item->latency_ns : LATENCY_MAX;
 	_Atomic uint32_t *bucket = &tally->bucket[kvp_bucket_of(ns, KVP_TALLY_STEPS_LOG2)];
 
-	add(&tally->bytes, item->bytes);
-	add(&tally->requests, item->requests);
+	kvp_total_add(&tally->bytes, item->bytes);
+	kvp_total_add(&tally->requests, item->requests);
 	if (KVP_UNLIKELY(item->status != KVP_SUCCESS)) {
-		add(&tally->ended[kvp_tally_reason(item->status)], 1);
+		kvp_total_add(&tally->ended[kvp_tally_reason(item->status)], 1);
 		return;
 	}
-	add(item->is_push ? &tally->pushes : &tally->pulls, 1);
-	add(&tally->pieces, item->pieces);
-	add(&tally->runs, item->runs);
-	add(&tally->latency_sum, ns);
-	if (ns > atomic_load_explicit(&tally->latency_max, memory_order_relaxed))
+	kvp_total_add(item->is_push ? &tally->pushes : &tally->pulls, 1);
+	kvp_total_add(&tally->pieces, item->pieces);
+	kvp_total_add(&tally->runs, item->runs);
+	kvp_total_add(&tally->latency_sum, ns);
+	if (ns > kvp_total(&tally->latency_max))
 		atomic_store_explicit(&tally->latency_max, ns, memory_order_relaxed);
 	atomic_store_explicit(bucket, atomic_load_explicit(bucket, memory_order_relaxed) + 1,
 			      memory_order_relaxed);

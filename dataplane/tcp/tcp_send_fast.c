@@ -149,8 +149,8 @@ kvp_tcp_post(struct kvp_endpoint *endpoint, struct kvp_part *part, uint64_t now_
 	uint64_t room = window_room(ep, part);
 	uint32_t count, index;
 
-	if (KVP_UNLIKELY(part->bytes ==
-			 0)) { /* of an open push whose layers have all been acknowledged */
+	/* Of an open push, whose layers have all been acknowledged. */
+	if (KVP_UNLIKELY(part->bytes == 0)) {
 		kvp_lane_part_moved(endpoint, part, now_ns);
 		return 1;
 	}

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import unittest
 import warnings
 
@@ -29,7 +28,6 @@ from kvpush import (
     LLMException,
     LLMRole,
     LLMStatusCode,
-    Placement,
     TransferConfig,
     TransferWithCacheKeyConfig,
 )
@@ -322,7 +320,6 @@ class Pair(unittest.TestCase):
                 # What was ready before has moved, or is about to; this one has not.
                 test.assertEqual(list(test.dst[layer_index * 2])[0:16], test.model[layer_index * 2][0:16])
                 self.asked.append(layer_index)
-                time.sleep(0.01)
                 return True
 
         synchronizer = Synchronizer()
@@ -410,21 +407,22 @@ class Pair(unittest.TestCase):
         """Calls of another thread end, and say so; bytes go on until then, the GIL is theirs."""
         self.register()
         key = CacheKeyByIdAndIndex(1, self.dst_cache.cache_id)
-        good, ended = [0], []
+        good, ended, enough = [0], [], threading.Event()
 
         def push():
             try:
                 while True:
                     self.prompt.cache_manager.push_blocks(key, self.src_cache, [0, 1], [0, 1])
                     good[0] += 1
+                    if good[0] >= 30:
+                        enough.set()
             except LLMException as error:
                 ended.append(error.status_code)
 
         threads = [threading.Thread(target=push) for _ in range(3)]
         for thread in threads:
             thread.start()
-        while good[0] < 30:
-            time.sleep(0.001)
+        self.assertTrue(enough.wait(60))
         self.prompt.finalize()
         for thread in threads:
             thread.join()

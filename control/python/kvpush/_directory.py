@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _library as lib
 from ._library import LLMException, LLMStatusCode
-from ._types import BlocksCacheKey, CacheKey
+from ._types import BlocksCacheKey
 
 BYTES = 1 << 20
 SHAPE = (1, BYTES + 61)  # no cache of a model has such a block
